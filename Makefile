@@ -1,0 +1,102 @@
+# Everything here works from a clean clone: each target makes the environment it needs.
+# Choose an interpreter with `make setup PYTHON=/path/to/python3.12`.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# The Spark tests share one worker and the rest go to the other.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint bench docs clean
+
+help: ## show this list
+	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{ printf "%-14s %s\n", $$1, $$2 }'
+
+setup: $(VENV)/.stamp-core ## make .venv with the braid command in it
+	@echo "ready: $(BIN)/braid"
+
+demo: $(VENV)/.stamp-core ## run the embedded bus on a stock ticker for about 20 seconds
+	@$(BIN)/braid demo
+
+test: $(VENV)/.stamp-everything ## run all tests, Spark's included
+	@echo "testing with $(WORKERS) workers"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp-everything ## check format, style and types
+	@echo "checking the format"
+	@$(BIN)/ruff format --check .
+	@echo "checking the style"
+	@$(BIN)/ruff check .
+	@echo "checking the types"
+	@$(BIN)/mypy --strict src
+
+bench: $(VENV)/.stamp-bench ## measure matching against its rivals, into benchmarks/matching.json
+	@mkdir -p benchmarks
+	@$(BIN)/braid bench matching --json --output benchmarks/matching.json
+
+docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
+	@echo "running the examples in README.md and docs/"
+	@$(BIN)/python -m pytest tests/docs
+
+clean: ## remove the environment, caches and build products
+	@rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf spark-warehouse metastore_db artifacts derby.log benchmarks/tmp
+	@find src tests -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+	@echo "clean"
+
+# Each stamp is younger than pyproject.toml when its packages are installed; touching
+# pyproject.toml therefore installs again. "everything" contains the other two.
+
+$(VENV)/.stamp-core: pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.stamp-bench: pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid and the rivals of the benchmark"
+	@$(PIP) --editable '.[bench]'
+	@touch $(VENV)/.stamp-core $@
+
+$(VENV)/.stamp-everything: pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid with Spark, benchmark and development tools (a minute or two, about 1.2 GB)"
+	@$(PIP) --editable '.[spark,bench,dev]'
+	@touch $(VENV)/.stamp-core $(VENV)/.stamp-bench $@
+
+# An environment whose interpreter has gone (after an upgrade, or a move of the clone) is made anew.
+WORKS := import sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
+ifneq ($(shell $(BIN)/python -c '$(WORKS)' 2>/dev/null && echo yes),yes)
+.PHONY: $(VENV)/.stamp-venv
+endif
+
+# A candidate is run, not just looked up: version managers leave commands that only print an error.
+$(VENV)/.stamp-venv:
+	@set -eu; \
+	if $(BIN)/python -c '$(WORKS)' >/dev/null 2>&1; then exit 0; fi; \
+	candidates="$(PYTHON)"; \
+	if [ -z "$$candidates" ]; then candidates="python3.12 python3.11 python3.13 python3"; fi; \
+	chosen=""; without_venv=""; \
+	for candidate in $$candidates; do \
+	  "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+	  if "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then chosen=$$candidate; break; fi; \
+	  if [ -z "$$without_venv" ]; then without_venv=$$candidate; fi; \
+	done; \
+	if [ -z "$$chosen" ] && [ -n "$$without_venv" ]; then \
+	  package=$$("$$without_venv" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	  echo "$$without_venv fits, but it cannot make virtual environments: its module ensurepip is missing." >&2; \
+	  echo "On Debian or Ubuntu:  sudo apt-get install $$package   then run make again." >&2; \
+	  exit 1; \
+	fi; \
+	if [ -z "$$chosen" ]; then \
+	  echo "Braid needs Python 3.11 or newer; none was found (tried: $$candidates)." >&2; \
+	  echo "On Debian or Ubuntu:  sudo apt-get install python3 python3-venv   (Debian 12, Ubuntu 24.04 or newer)" >&2; \
+	  echo "With one elsewhere:   make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.12" >&2; \
+	  exit 1; \
+	fi; \
+	echo "making $(VENV) with $$("$$chosen" --version) ($$chosen)"; \
+	"$$chosen" -m venv --clear $(VENV)
+	@$(PIP) --upgrade 'pip>=24.1'
+	@touch $@

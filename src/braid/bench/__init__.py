@@ -1,0 +1,8 @@
+"""How fast is it, compared with what else one could do?
+
+Benchmarks are code with stored results. `braid bench matching` runs `matching.bench_matching`.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,341 @@
+"""What does one workload at one size show?
+
+A cell is measured in this order: parse the filters, build the index, check Braid's answers against
+the naive loop and every rival's against Braid's, let all of them take turns, then change the index
+while it is being asked, then weigh it. A wrong answer ends the benchmark: a fast wrong figure is
+worth nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import process_time, process_time_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from braid.bench.rivals import RIVALS, Naive, Rival
+from braid.bench.timing import (
+    Contest,
+    Rate,
+    resident_bytes,
+    settled_memory,
+    significant,
+    spent,
+    traced_bytes,
+)
+from braid.bench.workloads import Workload, make_workload
+from braid.errors import BraidError, ConfigurationError
+from braid.language import Filter
+from braid.matching import FilterIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["BenchSettings", "DisagreementError", "measure_cell"]
+
+_METHODS = ("match_groups", "match_batch", "count_batch")
+_ANSWERS = {"matches": "match_batch", "destinations": "match_groups", "counts": "count_batch"}
+# Keys listed in one batch: at a million filters, whole batches of sets would fill the memory.
+_LISTED_MAX = 4_000_000
+# Above this many filters tracing every allocation takes too long; the resident size has to do.
+_TRACED_MAX = 200_000
+# Comparisons for the check: the naive loop manages about a million a second.
+_CHECKED_PAIRS = 2_000_000
+
+
+class DisagreementError(BraidError):
+    """Two ways of matching gave different answers to the same question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchSettings:
+    """What is measured, and how patiently."""
+
+    workloads: tuple[str, ...] = ("W1", "W2", "W3", "W4")
+    sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    seed: int = 1
+    destinations: int = 64
+    """Filters are spread evenly over this many; rivals have room for 64."""
+    batches: tuple[int, ...] = (1, 32, 1024)
+    """Publications per call; the last is the one that ratios and goals use."""
+    publications: int = 8192
+    """Different publications to draw batches from. More: less help from the processor's caches."""
+    repeats: int = 5
+    """Turns of each contender; the median counts."""
+    turn_seconds: float = 0.25
+    """CPU seconds of one turn."""
+    rival_seconds_max: float = 15.0
+    """CPU seconds for all turns of one rival; a rival that needs more is left out, with the reason."""
+    build_seconds_max: float = 90.0
+    """CPU seconds for building one rival, projected from its previous size."""
+    changes: int = 2_000
+    """Filters added to and removed from the full index."""
+    rivals: tuple[type[Rival], ...] = RIVALS
+
+
+@dataclass
+class Projections:
+    """CPU seconds per filter that building took last time, by workload and rival."""
+
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+def measure_cell(
+    name: str, filters: int, settings: BenchSettings, projections: Projections, notify: Callable[[str], None]
+) -> dict[str, Any]:
+    """Everything about one workload at one size, ready for JSON."""
+    notify("making filters and publications")
+    workload = make_workload(name, filters, settings.publications, settings.seed)
+    destination = np.arange(filters, dtype=np.int64) % settings.destinations
+    notify("parsing filters")
+    parse_seconds, parsed = spent(lambda: [Filter(text) for text in workload.texts])
+    entries = list(zip(range(filters), parsed, destination.tolist(), strict=True))
+    notify("building the index")
+    resident_before = resident_bytes()
+    index: FilterIndex[int] = FilterIndex()
+    build_seconds, _ = spent(lambda: index.add_many(entries))
+    first_seconds, _ = spent(lambda: index.match_groups(workload.publications[: settings.batches[-1]]))
+    resident_after = resident_bytes()
+    notify("checking answers")
+    counts = index.count_batch(workload.publications)
+    listed_max = max(1, int(_LISTED_MAX / max(1.0, float(counts.mean()))))
+    sample = workload.publications[: min(64, max(3, _CHECKED_PAIRS // filters))]
+    expected = _checked_answers(index, workload, destination, sample)
+    rivals, entered = _build_rivals(workload, destination, sample, expected, settings, projections, notify)
+    contest = Contest()
+    batch_used = _enter_braid(contest, index, workload, settings, listed_max)
+    for rival, batches in entered:
+        contest.enter(rival.name, rival.run, batches)
+    with settled_memory():
+        notify("taking turns")
+        rates = contest.hold(settings.repeats, settings.turn_seconds, lambda: None)
+        notify("adding and removing")
+        changes = _measure_changes(index, name, filters, settings, workload.publications)
+    main = str(settings.batches[-1])
+    braid_rates = {
+        method: {str(batch): rates[f"{method}/{batch}"].to_json() for batch in settings.batches}
+        for method in _METHODS
+    }
+    destinations = [len(reached) for reached in index.match_groups(workload.publications[:1024])]
+    for row in rivals:
+        rate = rates.get(row["name"])
+        row["rate"] = None if rate is None else rate.to_json()
+        row["braid_is_faster_by"] = None if rate is None else _factors(braid_rates, main, rate)
+    del entered, contest
+    notify("weighing")
+    return {
+        "workload": name,
+        "filters": filters,
+        "match_rate": significant(float(counts.mean()) / filters),
+        "matches_per_publication": significant(float(counts.mean())),
+        "destinations_per_publication": significant(sum(destinations) / len(destinations)),
+        "braid": {
+            "parse_us_per_filter": significant(1e6 * parse_seconds / filters),
+            "build_us_per_filter": significant(1e6 * build_seconds / filters),
+            "first_batch_ms": significant(1e3 * first_seconds),
+            "batch_used_by_match_batch": batch_used,
+            "rates": braid_rates,
+            **changes,
+            "memory": _measure_memory(
+                entries, workload, resident_before, resident_after, index.statistics().bytes
+            ),
+        },
+        "rivals": rivals,
+    }
+
+
+def _checked_answers(
+    index: FilterIndex[int],
+    workload: Workload,
+    destination: NDArray[np.int64],
+    sample: list[dict[str, Any]],
+) -> dict[str, list[Any]]:
+    """The right answers for the sample, by the naive loop, once Braid is known to agree with them."""
+    naive = Naive(workload.conditions, destination)
+    matches = naive.plain(naive.run(sample))
+    expected: dict[str, list[Any]] = {
+        "matches": matches,
+        "destinations": [{int(destination[number]) for number in found} for found in matches],
+        "counts": [len(found) for found in matches],
+    }
+    for kind, method in _ANSWERS.items():
+        _require_same(f"Braid's {method}", list(getattr(index, method)(sample)), expected[kind], sample)
+    one_by_one = [index.match(publication) for publication in sample[:8]]
+    _require_same("Braid's match", one_by_one, matches[:8], sample)
+    return expected
+
+
+def _require_same(who: str, answers: Sequence[Any], expected: Sequence[Any], sample: list[Any]) -> None:
+    if len(answers) != len(expected):
+        raise DisagreementError(f"{who} answered {len(answers)} of {len(expected)} publications")
+    for publication, answer, right in zip(sample, answers, expected, strict=False):
+        if answer != right:
+            difference = (
+                f"{len(answer - right)} too many, {len(right - answer)} missing"
+                if isinstance(right, set)
+                else f"{answer} instead of {right}"
+            )
+            raise DisagreementError(f"{who} is wrong for {publication}: {difference}")
+
+
+def _build_rivals(
+    workload: Workload,
+    destination: NDArray[np.int64],
+    sample: list[dict[str, Any]],
+    expected: dict[str, list[Any]],
+    settings: BenchSettings,
+    projections: Projections,
+    notify: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], list[tuple[Rival, list[tuple[Any, int]]]]]:
+    """A report row per rival, and those that take part with their batches."""
+    rows: list[dict[str, Any]] = []
+    entered: list[tuple[Rival, list[tuple[Any, int]]]] = []
+    filters = len(workload.texts)
+    for kind in settings.rivals:
+        row: dict[str, Any] = {"name": kind.name, "title": kind.title, "answers": kind.answers}
+        rows.append(row)
+        row |= {"build_seconds": None, "batch": None, "reason": None}
+        place = workload.name, kind.name
+        projected = projections.seconds.get(place, 0.0) * filters
+        if projected > settings.build_seconds_max:
+            row["reason"] = f"building it would take about {projected:.0f} s"
+            continue
+        notify(f"building {kind.title}")
+        try:
+            others = [rival for rival, _ in entered]
+            seconds, rival = spent(lambda: kind.beside(others, workload.conditions, destination))  # noqa: B023
+        except ConfigurationError as error:
+            row["reason"] = str(error)
+            continue
+        projections.seconds[place] = seconds / filters
+        row["build_seconds"] = significant(seconds)
+        # Twice: the first call may compile, the second is what a publication costs.
+        for _ in range(2):
+            prepared = rival.prepare(sample)
+            started = process_time()
+            answer = rival.run(prepared)
+            cost = (process_time() - started) / len(sample)
+        _require_same(kind.title, rival.plain(answer), expected[kind.answers], sample)
+        if cost * settings.repeats > settings.rival_seconds_max:
+            row["reason"] = f"one publication takes {cost:.1f} s"
+            continue
+        batch = max(1, min(settings.batches[-1], int(settings.turn_seconds / max(cost, 1e-9))))
+        row["batch"] = batch
+        entered.append((rival, [(rival.prepare(each), len(each)) for each in _sliced(workload, batch)]))
+    return rows, entered
+
+
+def _sliced(workload: Workload, batch: int) -> list[list[dict[str, Any]]]:
+    """Whole batches only: a short one at the end would pull the figure towards small batches."""
+    publications = workload.publications
+    ends = range(batch, len(publications) + 1, batch)
+    return [publications[end - batch : end] for end in ends] or [publications]
+
+
+def _enter_braid(
+    contest: Contest, index: FilterIndex[int], workload: Workload, settings: BenchSettings, listed_max: int
+) -> dict[str, int]:
+    used = {}
+    for method in _METHODS:
+        for batch in settings.batches:
+            size = min(batch, listed_max) if method == "match_batch" else batch
+            if method == "match_batch":
+                used[str(batch)] = size
+            contest.enter(
+                f"{method}/{batch}",
+                getattr(index, method),
+                [(each, len(each)) for each in _sliced(workload, size)],
+            )
+    return used
+
+
+def _factors(braid: dict[str, dict[str, dict[str, float]]], batch: str, rival: Rate) -> dict[str, float]:
+    """Braid's rate over the rival's, whatever the rival answers."""
+    return {method: significant(braid[method][batch]["median"] / rival.median) for method in _METHODS}
+
+
+def _measure_changes(
+    index: FilterIndex[int],
+    name: str,
+    filters: int,
+    settings: BenchSettings,
+    publications: list[dict[str, Any]],
+) -> dict[str, dict[str, float]]:
+    """Adds and removes on the full index, with a small batch matched every now and then.
+
+    Work that a change leaves for later is paid by the next match, so what those matches take beyond
+    their usual time counts as the changes' own.
+    """
+    extra = make_workload(name, settings.changes, 1, settings.seed + 1)
+    fresh = [(filters + number, Filter(text)) for number, text in enumerate(extra.texts)]
+    batches = [publications[start : start + 32] for start in range(0, min(len(publications), 1024), 32)]
+    rounds = 3
+    usual = min(spent(lambda: [index.match_groups(batch) for batch in batches])[0] for _ in range(rounds))
+    usual_ns = 1e9 * usual / len(batches)
+
+    def changed(changes: Sequence[Callable[[], None]]) -> dict[str, float]:
+        each_ns: list[int] = []
+        matching_ns = matched = 0
+        for number, change in enumerate(changes, 1):
+            started = process_time_ns()
+            change()
+            each_ns.append(process_time_ns() - started)
+            if number % 50 == 0:
+                started = process_time_ns()
+                index.match_groups(batches[matched % len(batches)])
+                matching_ns += process_time_ns() - started
+                matched += 1
+        left_over = max(0.0, matching_ns - matched * usual_ns)
+        return {
+            "mean_us": significant(sum(each_ns) / len(each_ns) / 1e3),
+            "max_us": significant(max(each_ns) / 1e3),
+            "amortised_us": significant((sum(each_ns) + left_over) / len(each_ns) / 1e3),
+        }
+
+    def adding(key: int, added: Filter) -> Callable[[], None]:
+        return lambda: index.add(key, added, group=key % settings.destinations)
+
+    def removing(key: int) -> Callable[[], None]:
+        return lambda: index.remove(key)
+
+    return {
+        "add": changed([adding(key, added) for key, added in fresh]),
+        "remove": changed([removing(key) for key, _ in fresh]),
+    }
+
+
+def _measure_memory(
+    entries: list[tuple[int, Filter, int]],
+    workload: Workload,
+    resident_before: int | None,
+    resident_after: int | None,
+    reported: int,
+) -> dict[str, Any]:
+    """Bytes of an index per filter, on top of filters, keys and destinations that exist anyway."""
+    filters = len(entries)
+    resident = None
+    if resident_before is not None and resident_after is not None:
+        resident = significant((resident_after - resident_before) / filters)
+    traced = None
+    if filters <= _TRACED_MAX:
+
+        def build() -> FilterIndex[int]:
+            index: FilterIndex[int] = FilterIndex()
+            index.add_many(entries)
+            index.match_groups(workload.publications[:1024])
+            return index
+
+        traced = significant(traced_bytes(build) / filters)
+    # A sample is enough: filters of one workload resemble each other.
+    texts = workload.texts[:1000]
+    filter_bytes = traced_bytes(lambda: [Filter(text) for text in texts]) / len(texts)
+    return {
+        "bytes_per_filter": resident if traced is None else traced,
+        "method": "resident size" if traced is None else "traced allocations",
+        "resident_bytes_per_filter": resident,
+        "reported_bytes_per_filter": significant(reported / filters),
+        "filter_object_bytes": significant(filter_bytes),
+    }

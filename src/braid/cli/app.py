@@ -1,0 +1,233 @@
+"""Which commands are there, and what do their options mean?
+
+Each command parses its options, calls one function and prints. Whatever a command needs is imported
+when it runs, so that `braid --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from braid.cli.json_lines import OnError, decode, open_input, open_output
+from braid.cli.terminal import byte_progress, say
+from braid.errors import BraidError, PublicationError
+
+__all__ = ["app"]
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def _examples(*lines: str) -> str:
+    """Examples below a command's options; blank lines keep each on a line of its own."""
+    return "\n\n".join(["Examples:", *(f"[bold]{line}[/bold]" for line in lines)])
+
+
+app = typer.Typer(
+    name="braid",
+    help="Content-based publish/subscribe: filters are SQL conditions over a publication's attributes.",
+    epilog=_examples(
+        "braid demo",
+        """braid explain "price > 10" '{"price": 12}'""",
+        "braid match --filters filters.jsonl --publications quotes.jsonl",
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings=_SETTINGS,
+    rich_markup_mode="rich",
+)
+bench = typer.Typer(
+    help="Measure Braid against its rivals.",
+    epilog=_examples("braid bench matching --quick"),
+    no_args_is_help=True,
+    context_settings=_SETTINGS,
+    rich_markup_mode="rich",
+)
+app.add_typer(bench, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"braid {version('braid-pubsub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
+@app.command(
+    epilog=_examples(
+        "braid match --filters filters.jsonl --publications quotes.jsonl",
+        "tail -f quotes.jsonl | braid match -f filters.jsonl -p - --only-matching",
+        "braid match -f filters.jsonl -p quotes.jsonl --counts --on-error skip -o counts.jsonl",
+    )
+)
+def match(
+    filters: Annotated[
+        str,
+        typer.Option(
+            "--filters", "-f", metavar="FILE", help="Filters, one JSON a line; - is standard input."
+        ),
+    ],
+    publications: Annotated[
+        str,
+        typer.Option(
+            "--publications", "-p", metavar="FILE", help="Publications, one JSON object a line; or -."
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the answers go; - is standard output."),
+    ] = "-",
+    only_matching: Annotated[
+        bool, typer.Option("--only-matching", help="Leave out publications that match no filter.")
+    ] = False,
+    counts: Annotated[
+        bool, typer.Option("--counts", help="Say how many filters match instead of which; much faster.")
+    ] = False,
+    on_error: Annotated[
+        OnError,
+        typer.Option("--on-error", help="At a line that cannot be read: stop, or report and skip it."),
+    ] = OnError.STOP,
+) -> None:
+    r"""Say for each publication which filters it matches.
+
+    A filter line is {"id": ..., "filter": "price > 10"}, {"id": ..., "pattern": {...}} with an
+    Amazon EventBridge pattern, or just the SQL as a JSON string. Without an id, the line number
+    is the id. Nested publications are flattened: {"a": {"b": 1}} has the attribute a.b.
+
+    Each publication gives one line {"line": n, "matches": \[ids in the order of the filter file]},
+    or {"line": n, "count": k} with --counts. Memory does not grow with the number of publications.
+    Bad lines are named as file:line; the exit code is then 2, unless they are skipped.
+    """
+    from braid.cli.match import match_lines
+
+    with byte_progress("matching", publications, output) as advance:
+        summary = match_lines(
+            filters,
+            publications,
+            output,
+            counts=counts,
+            only_matching=only_matching,
+            on_error=on_error,
+            report=lambda message: say(f"braid: skipped {message}"),
+            advance=advance,
+        )
+    if summary.skipped or sys.stderr.isatty():
+        say(f"braid: {summary}")
+
+
+@app.command(
+    epilog=_examples(
+        """braid explain "symbol = 'ACME' AND price > 10" '{"symbol": "ACME", "price": 9.5}'""",
+        """braid explain --json "length < 2 * height" - < box.json""",
+        """braid explain --pattern '{"price": \\[{"numeric": \\[">", 10]}]}' '{"price": 12}'""",
+    )
+)
+def explain(
+    filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
+    publication: Annotated[
+        str, typer.Argument(metavar="JSON", help="The publication, or - for standard input.")
+    ],
+    as_pattern: Annotated[
+        bool, typer.Option("--pattern", help="FILTER is an Amazon EventBridge pattern in JSON.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+) -> None:
+    """Say why a filter matches a publication, or why it does not.
+
+    Exit code 0: it matches; 1: it does not; 2: the filter or the publication cannot be read.
+    """
+    from braid.language import Filter, flatten
+    from braid.language.patterns import filter_from_pattern
+
+    document: str | bytes = publication
+    if publication == "-":
+        with open_input("-") as source:
+            document = source.read()
+    try:
+        attributes = flatten(decode(document))
+    except BraidError:
+        raise
+    except ValueError as error:
+        raise PublicationError(f"the publication is {error}") from None
+    read = filter_from_pattern(filter_text) if as_pattern else Filter(filter_text)
+    explanation = read.explain(attributes)
+    typer.echo(_json_text(explanation.to_json()) if as_json else str(explanation))
+    raise typer.Exit(0 if explanation.outcome is True else 1)
+
+
+@app.command(epilog=_examples("braid demo", "braid demo --seconds 5 --json"))
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long it runs.")] = 20.0,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same ticker.")] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON and show no display.")
+    ] = False,
+) -> None:
+    """Watch a stock ticker on the embedded bus, each delivery checked by a plain second opinion."""
+    from braid.cli.demo import run_demo
+
+    run_demo(seconds=seconds, seed=seed, json_output=as_json)
+
+
+@bench.command(
+    epilog=_examples(
+        "braid bench matching --quick",
+        "braid bench matching --json --output benchmarks/matching.json",
+        "braid bench matching --workload W1 --workload W2 --sizes 1000,100000",
+    )
+)
+def matching(
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", "-w", help="W1 to W4; may be repeated. \\[default: all]")
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", help="Numbers of filters. \\[default: 1000,10000,100000,1000000]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under a minute: sizes to 10,000, shorter timing.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
+    ] = None,
+) -> None:
+    """Publications matched per CPU second, index size and cost of changes, on one core.
+
+    Rivals run on the same data in the same run, and every answer is checked before it is timed.
+    W1: ranges over integers. W2: stock symbols with price and volume. W3: W1 with real numbers.
+    W4: real stock quotes, read from the directory named by BRAID_DATA.
+    """
+    from braid.bench.matching import bench_matching, settings_for
+    from braid.bench.tables import print_report
+
+    settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
+    report = bench_matching(settings, progress=sys.stderr.isatty())
+    if output is not None:
+        with open_output(output) as sink:
+            sink.write((_json_text(report) + "\n").encode())
+    if as_json:
+        typer.echo(_json_text(report))
+    else:
+        print_report(report)
+
+
+def _json_text(content: object) -> str:
+    import json
+
+    return json.dumps(content, indent=2, ensure_ascii=False)

@@ -1,0 +1,28 @@
+"""How do parts of one program talk through filters, without a broker?
+
+`open` gives a `Bus`; everything else here is what its methods take, return or raise.
+
+- `bus`, `subscription`: what a user holds.
+- `core`, `mailbox`: the decisions, without threads or time.
+- `engine`, `delivery`, `waiting`: threads and tasks that carry them out.
+"""
+
+from __future__ import annotations
+
+from braid.embedded.bus import Bus, open
+from braid.embedded.errors import PublishDeadlockError, PublishTimeoutError
+from braid.embedded.mailbox import WhenFull
+from braid.embedded.statistics import BusStatistics, Receipt, SubscriptionStatistics
+from braid.embedded.subscription import Subscription
+
+__all__ = [
+    "Bus",
+    "BusStatistics",
+    "PublishDeadlockError",
+    "PublishTimeoutError",
+    "Receipt",
+    "Subscription",
+    "SubscriptionStatistics",
+    "WhenFull",
+    "open",
+]

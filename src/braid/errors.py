@@ -1,0 +1,108 @@
+"""Whose fault was it, and what should happen next?
+
+    BraidError
+      ConfigurationError       asked for something that cannot be built or does not exist here
+      FilterError              a filter that cannot be used
+        FilterSyntaxError      its text breaks the grammar; carries the position and what was expected
+        PatternError           a JSON event pattern that cannot be read as a filter
+      PublicationError         attributes or a body that cannot be published; names the attribute
+      IndexKeyError            a key of a filter index that is taken, or that is not there
+      BusError                 trouble with the embedded bus
+        BusClosedError         it was closed
+        SlowConsumerError      a subscription was ended because its consumer fell too far behind
+
+Every message says what was wrong, where, and where possible what to do instead.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BraidError",
+    "BusClosedError",
+    "BusError",
+    "ConfigurationError",
+    "FilterError",
+    "FilterSyntaxError",
+    "IndexKeyError",
+    "PatternError",
+    "PublicationError",
+    "SlowConsumerError",
+]
+
+
+class BraidError(Exception):
+    """The root of everything Braid raises on purpose."""
+
+
+class ConfigurationError(BraidError, ValueError):
+    """Something was asked for that cannot be built, or that is not available on this machine."""
+
+
+class FilterError(BraidError, ValueError):
+    """A filter that cannot be used."""
+
+
+class FilterSyntaxError(FilterError):
+    """The text of a filter breaks the grammar.
+
+    Attributes:
+        text: the whole filter text.
+        position: offset of the offending token in characters, from 0.
+        line, column: the same place for people, both from 1.
+        found: the offending piece of text ("end of filter" at the end).
+        expected: what would have been accepted there.
+    """
+
+    def __init__(self, text: str, position: int, found: str, expected: str, hint: str = "") -> None:
+        self.text = text
+        self.position = position
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - (text.rfind("\n", 0, position) + 1) + 1
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        start = self.text.rfind("\n", 0, self.position) + 1
+        end = self.text.find("\n", self.position)
+        line = self.text[start : end if end >= 0 else len(self.text)]
+        # A window keeps the message readable when one line holds a machine-written filter.
+        offset = max(0, self.column - 1 - 40)
+        window = line[offset : offset + 80].replace("\t", " ")
+        caret = " " * (self.column - 1 - offset) + "^"
+        message = (
+            f"line {self.line}, column {self.column}: found {self.found}, "
+            f"expected {self.expected}\n  {window}\n  {caret}"
+        )
+        return f"{message}\n  hint: {self.hint}" if self.hint else message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.text, self.position, self.found, self.expected, self.hint))
+
+
+class PatternError(FilterError):
+    """A JSON event pattern that cannot be read as a filter; the message names the path in it."""
+
+
+class PublicationError(BraidError, ValueError):
+    """Attributes or a body that cannot be published; the message names the attribute."""
+
+
+class IndexKeyError(BraidError, KeyError):
+    """A key of a filter index that is already taken, or that is not there."""
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""
+
+
+class BusError(BraidError):
+    """Trouble with the embedded bus."""
+
+
+class BusClosedError(BusError):
+    """The bus or the subscription was closed."""
+
+
+class SlowConsumerError(BusError):
+    """The subscription was ended because its consumer fell too far behind, as it had asked for."""

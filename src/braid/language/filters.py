@@ -1,0 +1,138 @@
+"""What does a subscriber ask for?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from braid.language.covering import covers, intersects
+from braid.language.evaluate import evaluate
+from braid.language.explain import Explanation, explain
+from braid.language.expressions import And, Condition, Not, Or, attribute_names
+from braid.language.normal_form import Term, normal_form, term_text
+from braid.language.parser import parse
+from braid.language.ranges import some_point_satisfies
+from braid.language.text import condition_text
+from braid.language.values import Range, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Filter"]
+
+
+class Filter:
+    """A predicate over publications, written as an SQL condition.
+
+    >>> f = Filter("symbol = 'ACME' AND price > 10")
+    >>> f.matches({"symbol": "ACME", "price": 12.5})
+    True
+    >>> f.covers(Filter("symbol = 'ACME' AND price BETWEEN 11 AND 12"))
+    True
+    >>> str(Filter("NOT (price <= 10 OR symbol <> 'ACME')"))
+    "price > 10 AND symbol = 'ACME'"
+
+    A missing attribute is NULL, comparing values of different kinds is unknown, and only TRUE
+    matches. Two filters are equal when they have the same normal form; the text of that form is
+    `str(f)`, and `f.text` is what was written. Filters are immutable, hashable and picklable.
+
+    Functions, sub-queries, CASE, regular expressions and lists as values are not supported.
+    """
+
+    __slots__ = ("_canonical", "_terms", "condition", "text")
+
+    text: str
+    condition: Condition
+    _terms: tuple[Term, ...] | None
+    _canonical: str | None
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "condition", parse(text))
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "_terms", None)
+        object.__setattr__(self, "_canonical", None)
+
+    @classmethod
+    def from_condition(cls, condition: Condition) -> Filter:
+        """A filter from conditions that are already parsed.
+
+        They are written down and read again: what a filter may be, its length and depth, is decided
+        in one place, and a filter that exists can always be sent somewhere else as text.
+        """
+        return cls(condition_text(condition))
+
+    def matches(self, attributes: Mapping[str, Value | None]) -> bool:
+        """Whether a publication with these attributes satisfies the filter.
+
+        With `Range` values: whether some point of the publication does.
+        """
+        for value in attributes.values():
+            if type(value) is Range:
+                return some_point_satisfies(self.terms, attributes)
+        return evaluate(self.condition, attributes) is True  # type: ignore[arg-type]
+
+    def covers(self, other: Filter) -> bool:
+        """Whether every publication that satisfies `other` satisfies this filter.
+
+        Exact for filters made of boxes; with residual conditions never wrongly True.
+        """
+        return covers(self.terms, other.terms)
+
+    def intersects(self, other: Filter) -> bool:
+        """Whether some publication without ranges can satisfy both filters.
+
+        Exact for filters made of boxes; with residual conditions never wrongly False.
+        """
+        return intersects(self.terms, other.terms)
+
+    def explain(self, attributes: Mapping[str, Value | None]) -> Explanation:
+        """Which conditions held, which failed and which were unknown."""
+        return explain(self.condition, attributes)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The normal form: a union of boxes, each perhaps with a residual condition."""
+        if self._terms is None:
+            object.__setattr__(self, "_terms", normal_form(self.condition))
+        return self._terms  # type: ignore[return-value]
+
+    @property
+    def satisfiable(self) -> bool:
+        """False when the conditions contradict each other, so that nothing can match."""
+        return bool(self.terms)
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The names of the attributes the filter looks at."""
+        return frozenset(attribute_names(self.condition))
+
+    def __and__(self, other: Filter) -> Filter:
+        return Filter.from_condition(And((self.condition, other.condition)))
+
+    def __or__(self, other: Filter) -> Filter:
+        return Filter.from_condition(Or((self.condition, other.condition)))
+
+    def __invert__(self) -> Filter:
+        inner = self.condition
+        return Filter.from_condition(inner.condition if isinstance(inner, Not) else Not(inner))
+
+    def __str__(self) -> str:
+        if self._canonical is None:
+            canonical = " OR ".join(map(term_text, self.terms)) or "FALSE"
+            # Most filters are written the way we would write them; then one string is enough.
+            object.__setattr__(self, "_canonical", self.text if self.text == canonical else canonical)
+        return self._canonical  # type: ignore[return-value]
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Filter) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __repr__(self) -> str:
+        return f"Filter({self.text!r})"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Filter cannot be changed; make a new one instead of setting {name!r}")
+
+    def __reduce__(self) -> tuple[type[Filter], tuple[str]]:
+        return (Filter, (self.text,))

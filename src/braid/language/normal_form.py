@@ -1,0 +1,432 @@
+"""What does a filter come down to?
+
+Every filter is a union of terms. A term is a *box* (per attribute the set of acceptable values) plus
+a *residual*: conditions that tie attributes together or look inside strings, checked after the box.
+The box always contains everything the residual can accept, so it is safe to look at it alone.
+
+NOT is first pushed down to the leaves, which three-valued logic allows: a filter asks only whether
+its condition is TRUE. Then conjunctions intersect boxes and disjunctions collect them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from braid.language.evaluate import compared, evaluate
+from braid.language.expressions import (
+    And,
+    Attribute,
+    Between,
+    Comparison,
+    Condition,
+    Holds,
+    InList,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    ValueExpression,
+    attribute_names,
+)
+from braid.language.likes import like_prefix
+from braid.language.text import condition_text, value_set_text, value_text
+from braid.language.value_sets import (
+    ANYTHING,
+    NOT_NULL,
+    NOTHING,
+    NULL_ONLY,
+    NUMBERS,
+    STRINGS,
+    ValueSet,
+    compared_with,
+    strings_with_prefix,
+    union_of,
+)
+
+__all__ = [
+    "TERMS_MAX",
+    "Box",
+    "Term",
+    "leaf_values",
+    "normal_form",
+    "term_covers",
+    "term_text",
+    "terms_intersection",
+]
+
+Box: TypeAlias = Mapping[str, ValueSet]
+
+# A conjunction that would multiply out to more than this keeps its alternatives as residuals, all of
+# them, which is slower and never wrong. (Multiplying out some of them would give a text that, parsed
+# again, multiplies out the others.)
+TERMS_MAX = 1024
+# A plain list of alternatives may be longer than a product.
+ALTERNATIVES_MAX = 16_384
+# Dropping covered terms compares every pair.
+ABSORBED_MAX = 512
+
+_NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_ORDERS = {"<": 1, "=": 2, "<=": 3, ">": 4, "<>": 5, ">=": 6}
+_OPERATORS = {orders: operator for operator, orders in _ORDERS.items()}
+_TRUE, _FALSE = And(()), Or(())
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A box and what must hold beyond it. Attributes the box does not name may be anything."""
+
+    box: Box
+    residual: tuple[Condition, ...] = ()
+
+
+_EVERYTHING = Term({})
+
+
+def normal_form(condition: Condition) -> tuple[Term, ...]:
+    """The terms of a filter, simplified and in a fixed order; none when nothing can satisfy it."""
+    terms = _terms(_without_not(condition, negated=False))
+    return tuple(sorted(_absorbed(terms), key=term_text)) if len(terms) > 1 else tuple(terms)
+
+
+def term_text(term: Term) -> str:
+    """The canonical text of one term."""
+    implied = _bounds_of_all(term.residual) if term.residual else {}
+    written = [
+        value_set_text(name, values)
+        for name, values in sorted(term.box.items())
+        if implied.get(name) != values
+    ]
+    parts = [(condition_text(part), isinstance(part, Or)) for part in term.residual]
+    everything = written + parts
+    if len(everything) == 1:
+        return everything[0][0]
+    return " AND ".join(f"({text})" if loose else text for text, loose in everything) or "TRUE"
+
+
+def terms_intersection(first: Term, second: Term) -> Term | None:
+    """What satisfies both terms, None when nothing can (as far as boxes and simple residuals tell)."""
+    box = dict(first.box)
+    for name, values in second.box.items():
+        existing = box.get(name)
+        common = values if existing is None else existing.intersection(values)
+        if not common:
+            return None
+        box[name] = common
+    residual = first.residual
+    if second.residual:
+        combined = _combined_residual(first.residual + second.residual)
+        if combined is None:
+            return None
+        residual = combined
+    return Term(box, residual)
+
+
+# Negation normal form.
+
+
+def _without_not(condition: Condition, negated: bool) -> Condition:
+    """The same condition (or its negation) from AND, OR and leaves that are sets or residuals."""
+    if isinstance(condition, Not):
+        return _without_not(condition.condition, not negated)
+    if isinstance(condition, (And, Or)):
+        parts = [_without_not(part, negated) for part in condition.conditions]
+        return _all_of(parts) if isinstance(condition, And) != negated else _any_of(parts)
+    if isinstance(condition, Comparison):
+        operator = _NEGATED[condition.operator] if negated else condition.operator
+        return _comparison(operator, condition.left, condition.right)
+    if isinstance(condition, Holds):
+        return _comparison("=", condition.operand, Literal(not negated))
+    negated = negated != condition.negated
+    if isinstance(condition, IsNull):
+        return _is_null(condition.operand, negated)
+    if isinstance(condition, Like):
+        return _like(condition, negated)
+    if isinstance(condition, Between):
+        operand = condition.operand
+        if negated:
+            return _any_of(
+                [_comparison("<", operand, condition.low), _comparison(">", operand, condition.high)]
+            )
+        return _all_of(
+            [_comparison(">=", operand, condition.low), _comparison("<=", operand, condition.high)]
+        )
+    return _in_list(condition, negated)
+
+
+def _all_of(parts: Iterable[Condition]) -> Condition:
+    """A conjunction without conjunctions directly inside it, and without constants."""
+    flat: list[Condition] = []
+    for part in parts:
+        if isinstance(part, And):
+            flat += part.conditions
+        elif part == _FALSE:
+            return _FALSE
+        else:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def _any_of(parts: Iterable[Condition]) -> Condition:
+    """A disjunction without disjunctions directly inside it, and without constants."""
+    flat: list[Condition] = []
+    for part in parts:
+        if isinstance(part, Or):
+            flat += part.conditions
+        elif part == _TRUE:
+            return _TRUE
+        else:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+def _comparison(operator: str, left: ValueExpression, right: ValueExpression) -> Condition:
+    if isinstance(left, Literal):
+        if isinstance(right, Literal):
+            return _TRUE if compared(operator, left.value, right.value) else _FALSE
+        operator, left, right = _MIRRORED[operator], right, left
+    if isinstance(right, Literal):
+        # Nothing compares with NULL, and only a number compares with the result of arithmetic.
+        comparable = right.value is not None if isinstance(left, Attribute) else _is_number(right.value)
+        return Comparison(operator, left, right) if comparable else _FALSE
+    if left == right and isinstance(left, Attribute):
+        return IsNull(left, negated=True) if operator in ("=", "<=", ">=") else _FALSE
+    if value_text(left) > value_text(right):
+        operator, left, right = _MIRRORED[operator], right, left
+    return Comparison(operator, left, right)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_null(operand: ValueExpression, negated: bool) -> Condition:
+    if isinstance(operand, Literal):
+        return _TRUE if (operand.value is None) != negated else _FALSE
+    return IsNull(operand, negated)
+
+
+def _like(condition: Like, negated: bool) -> Condition:
+    if isinstance(condition.operand, Attribute):
+        return Like(condition.operand, condition.pattern, condition.escape, negated)
+    # The operand is a literal, or arithmetic, which never yields a string.
+    outcome = isinstance(condition.operand, Literal) and evaluate(
+        Like(condition.operand, condition.pattern, condition.escape, negated), {}
+    )
+    return _TRUE if outcome else _FALSE
+
+
+def _in_list(condition: InList, negated: bool) -> Condition:
+    if isinstance(condition.operand, Attribute) and all(
+        isinstance(item, Literal) for item in condition.items
+    ):
+        return InList(condition.operand, condition.items, negated)
+    if negated:
+        return _all_of(_comparison("<>", condition.operand, item) for item in condition.items)
+    return _any_of(_comparison("=", condition.operand, item) for item in condition.items)
+
+
+# Leaves.
+
+
+def leaf_values(leaf: Condition) -> tuple[str, ValueSet] | None:
+    """The attribute and the set a leaf is about, None when it needs a residual."""
+    if isinstance(leaf, Comparison):
+        if isinstance(leaf.left, Attribute) and isinstance(leaf.right, Literal):
+            return leaf.left.name, compared_with(leaf.operator, leaf.right.value)
+    elif isinstance(leaf, IsNull):
+        if isinstance(leaf.operand, Attribute):
+            return leaf.operand.name, NOT_NULL if leaf.negated else NULL_ONLY
+    elif isinstance(leaf, InList) and isinstance(leaf.operand, Attribute):
+        literals = [item.value for item in leaf.items if isinstance(item, Literal)]
+        if not leaf.negated:
+            return leaf.operand.name, union_of(compared_with("=", literal) for literal in literals)
+        # Not in a list with NULL, or of values of two kinds, is never TRUE.
+        kinds = {_KINDS.get(type(literal)) for literal in literals}
+        if len(kinds) > 1 or None in kinds:
+            return leaf.operand.name, NOTHING
+        listed = union_of(compared_with("=", literal) for literal in literals)
+        return leaf.operand.name, compared_with("<>", literals[0]).difference(listed)
+    elif isinstance(leaf, Like) and isinstance(leaf.operand, Attribute):
+        prefix, form = like_prefix(leaf.pattern, leaf.escape)
+        if form != "general":
+            values = compared_with("=", prefix) if form == "exact" else strings_with_prefix(prefix)
+            return leaf.operand.name, STRINGS.difference(values) if leaf.negated else values
+    return None
+
+
+_KINDS = {int: "number", float: "number", str: "string", bool: "boolean"}
+
+
+def _bounds(condition: Condition) -> Mapping[str, ValueSet]:
+    """Per attribute, all values with which the condition can be TRUE."""
+    if isinstance(condition, And):
+        return _bounds_of_all(condition.conditions)
+    if isinstance(condition, Or):
+        alternatives = [_bounds(part) for part in condition.conditions]
+        names = set.intersection(*(set(each) for each in alternatives)) if alternatives else set()
+        return {name: union_of(each[name] for each in alternatives) for name in sorted(names)}
+    leaf = leaf_values(condition)
+    if leaf is not None:
+        return {leaf[0]: leaf[1]}
+    if isinstance(condition, Like) and isinstance(condition.operand, Attribute):
+        prefix, _ = like_prefix(condition.pattern, condition.escape)
+        return {condition.operand.name: STRINGS if condition.negated else strings_with_prefix(prefix)}
+    if isinstance(condition, Comparison):
+        both_plain = isinstance(condition.left, Attribute) and isinstance(condition.right, Attribute)
+        return dict.fromkeys(attribute_names(condition), NOT_NULL if both_plain else NUMBERS)
+    if isinstance(condition, IsNull) and condition.negated:
+        return dict.fromkeys(attribute_names(condition), NUMBERS)
+    return {}
+
+
+def _bounds_of_all(conditions: Iterable[Condition]) -> Mapping[str, ValueSet]:
+    bounds: dict[str, ValueSet] = {}
+    for condition in conditions:
+        for name, values in _bounds(condition).items():
+            bounds[name] = bounds[name].intersection(values) if name in bounds else values
+    return bounds
+
+
+def _as_residual(condition: Condition) -> list[Term]:
+    bounds = _bounds(condition)
+    if not all(bounds.values()):
+        return []
+    return [Term({name: v for name, v in bounds.items() if v != ANYTHING}, (condition,))]
+
+
+def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ...] | None:
+    """Sorted, without repeats, comparisons of the same two sides merged; None if they contradict."""
+    orders: dict[tuple[ValueExpression, ValueExpression], int] = {}
+    others: set[Condition] = set()
+    for condition in conditions:
+        if isinstance(condition, Comparison):
+            sides = (condition.left, condition.right)
+            orders[sides] = orders.get(sides, 7) & _ORDERS[condition.operator]
+        else:
+            others.add(condition)
+    if 0 in orders.values():
+        return None
+    merged = [Comparison(_OPERATORS[allowed], *sides) for sides, allowed in orders.items()]
+    return tuple(sorted([*merged, *others], key=condition_text))
+
+
+# Terms.
+
+
+def _terms(condition: Condition) -> list[Term]:
+    if isinstance(condition, And):
+        return _product(condition.conditions)
+    if isinstance(condition, Or):
+        terms = _merged([term for part in condition.conditions for term in _terms(part)])
+        return terms if len(terms) <= ALTERNATIVES_MAX else _as_residual(condition)
+    leaf = leaf_values(condition)
+    if leaf is None:
+        return _as_residual(condition)
+    return [Term({leaf[0]: leaf[1]})] if leaf[1] else []
+
+
+def _product(conditions: tuple[Condition, ...]) -> list[Term]:
+    common = _EVERYTHING
+    factors: list[list[Term]] = []
+    alternatives: list[Condition] = []
+    for condition in conditions:
+        terms = _terms(condition)
+        if len(terms) > 1:
+            factors.append(terms)
+            alternatives.append(condition)
+            continue
+        narrowed = terms_intersection(common, terms[0]) if terms else None
+        if narrowed is None:
+            return []
+        common = narrowed
+    if math.prod(map(len, factors)) > TERMS_MAX:
+        factors = [_as_residual(condition) for condition in alternatives]
+    product = [common]
+    for terms in factors:
+        pairs = (terms_intersection(left, right) for left in product for right in terms)
+        product = [term for term in pairs if term is not None]
+    return _merged(product)
+
+
+def _merged(terms: list[Term]) -> list[Term]:
+    """Without repeats, and with terms that differ in one attribute only made into one."""
+    if len(terms) < 2:
+        return terms
+    # Terms that merge have the same residual and constrain the same attributes. A merged term may
+    # lose an attribute, so the sizes are gone through downwards.
+    groups: dict[tuple[object, frozenset[str]], list[Term]] = {}
+    sizes: list[dict[tuple[object, frozenset[str]], list[Term]]]
+    sizes = [{} for _ in range(max(len(term.box) for term in terms) + 1)]
+    for term in terms:
+        groups = sizes[len(term.box)]
+        groups.setdefault((term.residual, frozenset(term.box)), []).append(term)
+    result: list[Term] = []
+    for size in range(len(sizes) - 1, -1, -1):
+        for (residual, names), group in sizes[size].items():
+            for term in _merged_group(sorted(names), group):
+                if len(term.box) == size:
+                    result.append(term)
+                else:
+                    groups = sizes[len(term.box)]
+                    groups.setdefault((residual, frozenset(term.box)), []).append(term)
+    return result
+
+
+def _merged_group(names: list[str], terms: list[Term]) -> list[Term]:
+    """Terms with one residual, over the same attributes."""
+    if len(terms) == 1:
+        return terms
+    terms = list({frozenset(term.box.items()): term for term in terms}.values())
+    before = 0
+    while len(terms) not in (1, before):
+        before = len(terms)
+        for name in names:
+            terms = _merged_along(name, terms)
+    return terms
+
+
+def _merged_along(name: str, terms: list[Term]) -> list[Term]:
+    groups: dict[frozenset[tuple[str, ValueSet]], list[Term]] = {}
+    result: list[Term] = []
+    for term in terms:
+        if name in term.box:
+            groups.setdefault(frozenset(item for item in term.box.items() if item[0] != name), []).append(
+                term
+            )
+        else:
+            result.append(term)
+    for group in groups.values():
+        if len(group) == 1:
+            result += group
+            continue
+        box = dict(group[0].box)
+        box[name] = union_of(term.box[name] for term in group)
+        if box[name] == ANYTHING:
+            del box[name]
+        result.append(Term(box, group[0].residual))
+    return result
+
+
+def _absorbed(terms: list[Term]) -> list[Term]:
+    """Without the terms that another one covers."""
+    if len(terms) > ABSORBED_MAX:
+        return terms
+    kept: list[Term] = []
+    # Fewer conditions cover more, so they come first and every term meets its possible coverers.
+    for term in sorted(terms, key=lambda t: (len(t.residual), len(t.box), term_text(t))):
+        if not any(term_covers(other, term) for other in kept):
+            kept = [other for other in kept if not term_covers(term, other)]
+            kept.append(term)
+    return kept
+
+
+def term_covers(wider: Term, narrower: Term) -> bool:
+    """Whether everything that satisfies `narrower` satisfies `wider`, by boxes and equal residuals."""
+    return set(wider.residual) <= set(narrower.residual) and all(
+        name in narrower.box and values.covers(narrower.box[name]) for name, values in wider.box.items()
+    )

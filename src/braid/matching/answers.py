@@ -1,0 +1,193 @@
+"""What does the asker want to know?
+
+The engine finds matches in two shapes: packed bits for a whole block, and single pairs (publication,
+filter) that needed a second look. An `Answer` takes in both and turns them into just what was asked:
+all keys, counts, or destinations.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.matching.columns import BoolArray, IntArray, WordArray
+
+__all__ = ["Answer", "Counts", "Destinations", "Pairs", "SlotBlock", "set_bits"]
+
+
+class SlotBlock(Protocol):
+    """What an answer needs to know of a block: whose bit is whose."""
+
+    @property
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The slot of each filter in the index, in the order of the bits."""
+        ...
+
+    @property
+    def groups(self) -> GroupLayout | None:
+        """How the bits fall into destinations, if they do so in long runs."""
+        ...
+
+    @property
+    def repeated(self) -> WordArray | None:
+        """The bits of filters that have several boxes and so could be found more than once."""
+        ...
+
+
+class GroupLayout:
+    """Filters of a block in runs of one destination: which words, and which of their bits.
+
+    A word that two destinations share is listed for both, with a mask each.
+    """
+
+    __slots__ = ("_masks", "_starts", "_words", "groups")
+
+    def __init__(self, groups: npt.NDArray[np.int32]) -> None:
+        """`groups`: the destination of each bit, ascending."""
+        starts = np.flatnonzero(np.concatenate([[True], np.diff(groups) != 0]))
+        ends = np.append(starts[1:], len(groups))
+        words: list[npt.NDArray[np.int64]] = []
+        masks: list[WordArray] = []
+        for start, end in zip(starts, ends, strict=True):
+            run = np.arange(start // 64, (end - 1) // 64 + 1)
+            mask = np.full(len(run), ~np.uint64(0))
+            mask[0] &= ~np.uint64(0) << np.uint64(start % 64)
+            mask[-1] &= ~np.uint64(0) >> np.uint64(63 - (end - 1) % 64)
+            words.append(run)
+            masks.append(mask)
+        self.groups = groups[starts]
+        self._words = np.concatenate(words).astype(np.int32)
+        self._masks = np.concatenate(masks)
+        self._starts = np.cumsum([0] + [len(run) for run in words[:-1]])
+
+    def reached(self, bits: WordArray) -> BoolArray:
+        """For each destination and publication: whether some filter of it matched."""
+        # Publications side by side: each step then runs along contiguous memory.
+        pieces = np.ascontiguousarray(bits.T)[self._words]
+        pieces &= self._masks[:, np.newaxis]
+        reached: BoolArray = np.bitwise_or.reduceat(pieces, self._starts, axis=0) != 0
+        return reached
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        return sum(array.nbytes for array in (self.groups, self._words, self._masks, self._starts))
+
+
+class Answer(Protocol):
+    """Takes in matches as they are found."""
+
+    def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
+        """One line of bits per publication."""
+        ...
+
+    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+        """Single matches."""
+        ...
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        """Which of these candidates still matter; None for all of them."""
+        ...
+
+
+def set_bits(bits: WordArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The (line, column) of every bit that is set, line by line."""
+    flat = bits.ravel()
+    found = np.flatnonzero(flat)
+    octets = flat[found].view(np.uint8).reshape(len(found), 8)
+    which, bit = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
+    lines, words = np.divmod(found[which], bits.shape[1])
+    return lines, words * 64 + bit
+
+
+class Pairs:
+    """Every match, as arrays of publications and slots."""
+
+    def __init__(self) -> None:
+        self._publications: list[IntArray] = []
+        self._slots: list[IntArray] = []
+
+    def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
+        lines, columns = set_bits(bits)
+        self.add_pairs(publications[lines], block.slots[columns])
+
+    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+        self._publications.append(publications)
+        self._slots.append(slots)
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        return None
+
+    def result(self) -> tuple[IntArray, IntArray]:
+        """Publications ascending, and the slot of each match. A slot may repeat for a publication."""
+        if not self._publications:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        publications = np.concatenate(self._publications)
+        order = np.argsort(publications, kind="stable")
+        return publications[order], np.concatenate(self._slots)[order]
+
+
+class Counts:
+    """How many filters each publication satisfies."""
+
+    def __init__(self, size: int) -> None:
+        self._counts = np.zeros(size, np.int64)
+        self._repeatable = Pairs()
+
+    def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
+        if block.repeated is not None:
+            self._repeatable.add_bits(block, publications, bits & block.repeated)
+            bits = bits & ~block.repeated
+        self._counts[publications] += np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+
+    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+        self._repeatable.add_pairs(publications, slots)
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        return None
+
+    def result(self) -> npt.NDArray[np.int64]:
+        """One count per publication."""
+        publications, slots = self._repeatable.result()
+        if len(publications):
+            unique = np.unique(np.stack([publications, slots]), axis=1)
+            self._counts += np.bincount(unique[0], minlength=len(self._counts))
+        return self._counts
+
+
+class Destinations:
+    """Which destinations have at least one matching filter. Filters without one do not count."""
+
+    def __init__(self, size: int, groups: int, group_of_slot: npt.NDArray[np.int32]) -> None:
+        """
+        Args:
+            size: how many publications there are.
+            groups: how many destinations there are.
+            group_of_slot: the destination of each filter.
+        """
+        self.matrix: BoolArray = np.zeros((groups, size), np.bool_)
+        self._group_of_slot = group_of_slot
+
+    def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
+        if block.groups is None:
+            lines, columns = set_bits(bits)
+            self.add_pairs(publications[lines], block.slots[columns])
+            return
+        reached = block.groups.reached(bits)
+        groups = block.groups.groups
+        if groups[0] < 0:
+            groups, reached = groups[1:], reached[1:]
+        self.matrix[np.ix_(groups, publications)] |= reached
+
+    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+        groups = self._group_of_slot[slots]
+        named = groups >= 0
+        self.matrix[groups[named], publications[named]] = True
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        groups = self._group_of_slot[slots]
+        wanted = groups >= 0
+        wanted[wanted] = ~self.matrix[groups[wanted], publications[wanted]]
+        return wanted

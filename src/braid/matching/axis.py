@@ -1,0 +1,265 @@
+"""Where on an attribute's line does a value fall?
+
+All bounds that some filters put on one attribute cut its values into elementary stretches. Their
+number is the *rank*: 0 for an absent attribute, then False, True, the stretches of the number line,
+those of the strings, and, if some filter bounds integers beyond 2^53, those of such integers. Every
+set of values is a list of rank intervals, and a value is in the set when its rank is.
+
+With many bounds (real-valued ones, say) neighbouring stretches are put together into *cells* so that
+memory stays bounded; a cell that a bound cuts through needs a second, exact look.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.language.intervals import TOP, Intervals, intersection
+from braid.language.value_sets import (
+    EXACT_MAX,
+    FLOAT_LINE,
+    INTEGER_LINE,
+    STRING_LINE,
+    ValueSet,
+    floats_between,
+)
+from braid.language.values import Range, float_to_ordinal
+from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column
+
+__all__ = ["EXACT_CELLS_MAX", "MERGED_CELLS", "Axis", "plain_numbers"]
+
+# Up to this many stretches every one has a cell of its own: integers in [1, 256] need 516.
+EXACT_CELLS_MAX = 640
+# Otherwise so many cells per line. More: fewer second looks; each cell costs a bit or two per filter.
+MERGED_CELLS = 120
+# Strings seen lately are remembered with their rank; the memory is emptied when it is full.
+REMEMBERED_STRINGS_MAX = 4096
+
+_FIRST_NUMBER = 3
+# One further in than 2^53 itself: `< 2^53 + 1` has the bound 2^53 for doubles and accepts that integer.
+_SMALL_LOW, _SMALL_HIGH = float_to_ordinal(-float(EXACT_MAX)) + 1, float_to_ordinal(float(EXACT_MAX))
+_LARGE_NEGATIVE: Intervals = ((INTEGER_LINE[0], -EXACT_MAX + 1),)
+_LARGE_POSITIVE: Intervals = ((EXACT_MAX, INTEGER_LINE[1]),)
+
+
+def plain_numbers(values: ValueSet) -> tuple[int, int] | None:
+    """The interval of ordinals a set consists of, if it is nothing but one interval of numbers.
+
+    Its bounds must be below 2^53 in size, so that for integers too the nearest double decides.
+    """
+    if values.null or values.strings or values.booleans or len(values.floats) != 1:
+        return None
+    low, high = values.floats[0]
+    if (low == FLOAT_LINE[0] or _SMALL_LOW < low < _SMALL_HIGH) and (
+        high == FLOAT_LINE[1] or _SMALL_LOW < high < _SMALL_HIGH
+    ):
+        return low, high
+    return None
+
+
+class Axis:
+    """The bounds on one attribute, and what follows from them for values and sets."""
+
+    __slots__ = (
+        "_cell_bounds",
+        "_cell_of_rank",
+        "_first_large",
+        "_first_string",
+        "_large",
+        "_remembered",
+        "_strings",
+        "cell_starts",
+        "exact",
+        "name",
+        "numbers",
+        "ranks",
+    )
+
+    def __init__(
+        self, name: str, plain_bounds: npt.NDArray[np.int64], others: Iterable[ValueSet] = ()
+    ) -> None:
+        """
+        Args:
+            name: the attribute.
+            plain_bounds: both ends of all plain intervals of numbers, as ordinals, in any order.
+            others: the sets that are anything else.
+        """
+        self.name = name
+        numbers, strings, large = _bounds_of(others)
+        numbers_array = np.concatenate([plain_bounds, np.array(sorted(numbers), np.int64)])
+        unique = np.unique(numbers_array)
+        self.numbers = unique[(unique > FLOAT_LINE[0]) & (unique < FLOAT_LINE[1])]
+        self._strings = sorted(strings)
+        self._large = sorted(large)
+        self._first_string = _FIRST_NUMBER + len(self.numbers) + 1
+        self._first_large = self._first_string + len(self._strings) + 1
+        self.ranks = self._first_large + (len(self._large) + 1 if self._large else 0)
+        self._remembered: dict[str, int] = {}
+        self._make_cells()
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self.cell_starts) - 1
+
+    def plain_ranks(
+        self, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rank intervals of plain intervals of numbers."""
+        first = _FIRST_NUMBER + np.searchsorted(self.numbers, low, side="right")
+        last = _FIRST_NUMBER + np.searchsorted(self.numbers, high, side="right")
+        last[high == FLOAT_LINE[1]] = self._first_string
+        return first, last
+
+    def large_ranks(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The ranks of all large negative and of all large positive integers."""
+        middle = self._first_large + bisect_right(self._large, 0)
+        return (self._first_large, middle), (middle, self.ranks)
+
+    def set_ranks(self, values: ValueSet) -> list[tuple[int, int]]:
+        """The rank intervals of any set."""
+        pieces: list[tuple[int, int]] = [(0, 1)] if values.null else []
+        pieces += [(1 + low, 1 + high) for low, high in values.booleans]
+        for low, high in values.floats:
+            first = _FIRST_NUMBER + int(np.searchsorted(self.numbers, low, side="right"))
+            last = _FIRST_NUMBER + int(np.searchsorted(self.numbers, high, side="right"))
+            pieces.append((first, self._first_string if high == FLOAT_LINE[1] else last))
+        for low, high in values.strings:
+            first = self._first_string + bisect_right(self._strings, low)
+            last = (
+                self._first_large if high is TOP else self._first_string + bisect_right(self._strings, high)
+            )
+            pieces.append((first, last))
+        if self._large:
+            for low, high in _large_parts(values):
+                first = self._first_large + bisect_right(self._large, low)
+                last = self._first_large + bisect_right(self._large, high)
+                pieces.append((first, self.ranks if high == INTEGER_LINE[1] else last))
+        merged: list[tuple[int, int]] = []
+        for first, last in pieces:
+            if merged and merged[-1][1] == first:
+                merged[-1] = (merged[-1][0], last)
+            else:
+                merged.append((first, last))
+        return merged
+
+    def cells_of(self, column: Column) -> npt.NDArray[np.int64]:
+        """The cell of every value of a column. Ranges have none: theirs is left as absent."""
+        cells = self._number_cells(column.ordinals)
+        if column.uniform:
+            cells[~column.present] = 0
+            return cells
+        kinds = column.kinds
+        cells[kinds <= TRUE] = kinds[kinds <= TRUE]  # absent, False and True are cells 0, 1 and 2
+        for row in np.flatnonzero(kinds == STRING):
+            cells[row] = self._cell_of_rank[self._string_rank(column.values[row])]
+        if self._large:
+            for row in np.flatnonzero(kinds == LARGE):
+                cells[row] = self._cell_of_rank[self._large_rank(column.values[row])]
+        cells[kinds > LARGE] = 0
+        return cells
+
+    def ranks_of(self, kind: int, ordinal: int, value: object) -> tuple[int, int]:
+        """The first and last rank of one value; they differ only for a range."""
+        if isinstance(value, Range):
+            low, high = floats_between(value)
+            first, last = np.searchsorted(self.numbers, [low, high - 1], side="right")
+            # Where the range holds no double at all, its integers share the stretch around it.
+            return _FIRST_NUMBER + int(min(first, last)), _FIRST_NUMBER + int(max(first, last))
+        if kind == STRING:
+            rank = self._string_rank(str(value))
+        elif kind == LARGE and self._large:
+            rank = self._large_rank(int(value))  # type: ignore[call-overload]
+        elif kind in (NUMBER, LARGE):
+            rank = _FIRST_NUMBER + int(np.searchsorted(self.numbers, ordinal, side="right"))
+        else:
+            rank = kind if kind <= TRUE else ABSENT
+        return rank, rank
+
+    def bound_at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The ordinals at which these stretches of the number line begin; its ends beyond it."""
+        padded = np.concatenate([[FLOAT_LINE[0]], self.numbers, [FLOAT_LINE[1]]])
+        return padded[np.clip(ranks - _FIRST_NUMBER, 0, len(padded) - 1)]
+
+    @property
+    def has_large(self) -> bool:
+        """Whether integers beyond 2^53 have stretches of their own."""
+        return bool(self._large)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays, and of the strings' list without the strings."""
+        return (
+            self.numbers.nbytes
+            + self.cell_starts.nbytes
+            + (0 if self.exact else self._cell_of_rank.nbytes + self._cell_bounds.nbytes)
+            + 8 * (len(self._strings) + len(self._large))
+        )
+
+    def _make_cells(self) -> None:
+        starts: npt.NDArray[np.int64]
+        self.exact = self.ranks <= EXACT_CELLS_MAX
+        if self.exact:
+            starts = np.arange(self.ranks + 1)
+            self._cell_bounds = self.numbers
+        else:
+            lines = [_FIRST_NUMBER, self._first_string, self._first_large, self.ranks]
+            pieces = [np.arange(_FIRST_NUMBER)]
+            for first, last in zip(lines, lines[1:], strict=False):
+                count = min(last - first, MERGED_CELLS)
+                pieces.append(first + np.arange(count) * (last - first) // max(count, 1))
+            starts = np.concatenate([*pieces, [self.ranks]])
+            number_starts = pieces[1][1:]
+            self._cell_bounds = self.numbers[number_starts - _FIRST_NUMBER - 1]
+        self.cell_starts = starts.astype(np.int32)
+        self._cell_of_rank = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+
+    def _number_cells(self, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return _FIRST_NUMBER + np.searchsorted(self._cell_bounds, ordinals, side="right")
+
+    def _string_rank(self, value: str) -> int:
+        rank = self._remembered.get(value)
+        if rank is None:
+            if len(self._remembered) >= REMEMBERED_STRINGS_MAX:
+                self._remembered.clear()
+            rank = self._remembered[value] = self._first_string + bisect_right(self._strings, value)
+        return rank
+
+    def _large_rank(self, value: int) -> int:
+        return self._first_large + bisect_right(self._large, value)
+
+
+def _bounds_of(sets: Iterable[ValueSet]) -> tuple[set[int], set[str], set[int]]:
+    numbers: set[int] = set()
+    strings: set[str] = set()
+    large: set[int] = set()
+    for values in sets:
+        numbers.update(bound for interval in values.floats for bound in interval)
+        for low, high in values.strings:
+            strings.add(low)
+            if high is not TOP:
+                strings.add(high)
+        for low, high in values.integers:
+            large.update(bound for bound in (low, high) if EXACT_MAX <= abs(bound) and _inside(bound))
+    strings.discard(STRING_LINE[0])
+    if large:
+        large.add(0)  # large negative integers are one stretch at least, large positive ones another
+    return numbers, strings, large
+
+
+def _inside(bound: int) -> bool:
+    return INTEGER_LINE[0] < bound < INTEGER_LINE[1]
+
+
+def _large_parts(values: ValueSet) -> list[tuple[int, int]]:
+    """The large integers of a set; a bound among the small ones counts as 0."""
+    negative = [(low, min(high, 0)) for low, high in intersection(values.integers, _LARGE_NEGATIVE)]
+    if negative and negative[-1][1] == _LARGE_NEGATIVE[0][1]:
+        negative[-1] = (negative[-1][0], 0)
+    positive = [(low, high) for low, high in intersection(values.integers, _LARGE_POSITIVE)]
+    if positive and positive[0][0] == EXACT_MAX:
+        positive[0] = (0, positive[0][1])
+    return negative + positive

@@ -1,0 +1,228 @@
+"""Which filters of a block does each publication satisfy?
+
+A block holds up to some thousands of filters' boxes with their bits side by side, so that one AND of
+two machine words decides 64 of them for one attribute. The publications of a batch that have every
+attribute the block insists on are looked up in each lane, and what survives all lanes matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.matching.answers import Answer, GroupLayout, set_bits
+from braid.matching.axis import Axis
+from braid.matching.columns import NUMBER, STRING, Batch, BoolArray, IntArray, WordArray
+from braid.matching.lane import Lane
+
+__all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "Lookup", "packed"]
+
+# Its bitmaps (1 KiB each) and a chunk of publications fit into a core's cache together.
+BLOCK_SIZE_MAX = 8192
+# So many words of intermediate results: 256 KiB.
+CHUNK_WORDS = 32_768
+
+
+class Access(NamedTuple):
+    """The block's filters all want one value of one attribute: only such publications concern it."""
+
+    name: str
+    code: int
+
+
+class Lookup:
+    """A batch on its way through one segment: the cells of its values, found once per attribute."""
+
+    __slots__ = ("_cells", "batch", "codes_of")
+
+    def __init__(self, batch: Batch, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]) -> None:
+        self.batch = batch
+        self.codes_of = codes_of
+        self._cells: dict[str, npt.NDArray[np.int64]] = {}
+
+    def cells(self, axis: Axis) -> npt.NDArray[np.int64]:
+        """The cell of each publication on an axis."""
+        cells = self._cells.get(axis.name)
+        if cells is None:
+            cells = self._cells[axis.name] = axis.cells_of(self.batch.column(axis.name))
+        return cells
+
+
+class Block:
+    """Boxes of filters that are decided together."""
+
+    __slots__ = ("_dead", "_live", "_residual", "access", "groups", "lanes", "repeated", "required", "slots")
+
+    def __init__(
+        self,
+        slots: npt.NDArray[np.int32],
+        lanes: Sequence[Lane],
+        *,
+        required: Sequence[str] = (),
+        access: Access | None = None,
+        residual: BoolArray | None = None,
+        repeated: BoolArray | None = None,
+        groups: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        """
+        Args:
+            slots: the filter of each bit.
+            lanes: one per attribute that some of the filters bound.
+            required: attributes without which no filter of the block can match.
+            access: a value without which no filter of the block can match.
+            residual: which filters have conditions beyond their box.
+            repeated: which filters have more than one box.
+            groups: the destination of each bit, ascending.
+        """
+        self.slots = slots
+        self.lanes = list(lanes)
+        self.required = list(required)
+        self.access = access
+        self._live = packed(np.ones(len(slots), np.bool_))
+        self._dead = 0
+        self._residual = None if residual is None or not residual.any() else packed(residual)
+        self.repeated = None if repeated is None or not repeated.any() else packed(repeated)
+        self.groups = _layout(groups)
+
+    def match(
+        self, lookup: Lookup, answer: Answer, second_look: Callable[[IntArray, IntArray], BoolArray]
+    ) -> None:
+        """Find the matches of a batch (publications with ranges left out).
+
+        `second_look(publications, rows)` decides candidates in full, by the filter itself.
+        """
+        publications = self._concerned(lookup)
+        if not len(publications):
+            return
+        step = max(1, CHUNK_WORDS // len(self._live))
+        for start in range(0, len(publications), step):
+            self._match_chunk(lookup, publications[start : start + step], answer, second_look)
+
+    def rows_accepting(self, ranks: Mapping[str, tuple[int, int]]) -> IntArray:
+        """The rows whose boxes accept a publication given by the ranks of its values (or ranges)."""
+        accepting = np.unpackbits(self._live.view(np.uint8), bitorder="little")[: len(self.slots)] > 0
+        for lane in self.lanes:
+            accepting &= lane.accepting(*ranks[lane.axis.name])
+        return np.flatnonzero(accepting)
+
+    def remove(self, row: int) -> None:
+        """The filter at this bit no longer matches anything."""
+        self._live[row // 64] &= ~(np.uint64(1) << np.uint64(row % 64))
+        self._dead += 1
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        masks = (self._residual, self.repeated)
+        return (
+            self.slots.nbytes
+            + self._live.nbytes
+            + sum(mask.nbytes for mask in masks if mask is not None)
+            + sum(lane.bytes for lane in self.lanes)
+            + (0 if self.groups is None else self.groups.bytes)
+        )
+
+    def _concerned(self, lookup: Lookup) -> IntArray:
+        batch = lookup.batch
+        mask: Any = None
+        if self.access is not None:
+            mask = lookup.codes_of(batch, self.access.name) == self.access.code
+        for name in self.required:
+            present = batch.column(name).present
+            mask = present if mask is None else mask & present
+        return np.arange(len(batch)) if mask is None else np.flatnonzero(mask)
+
+    def _match_chunk(
+        self,
+        lookup: Lookup,
+        publications: IntArray,
+        answer: Answer,
+        second_look: Callable[[IntArray, IntArray], BoolArray],
+    ) -> None:
+        shape = (len(publications), len(self._live))
+        can = np.empty(shape, np.uint64)
+        other = np.empty(shape, np.uint64)
+        surely: WordArray | None = None
+        first = True
+        for lane in self.lanes:
+            rows = lane.bitmaps(lookup.cells(lane.axis)[publications])
+            if lane.surely is not None:
+                if surely is None:
+                    surely = np.full(shape, ~np.uint64(0))
+                np.take(lane.surely, rows, axis=0, out=other, mode="clip")
+                surely &= other
+            np.take(lane.can, rows, axis=0, out=can if first else other, mode="clip")
+            if not first:
+                can &= other
+            first = False
+        if first:
+            can[:] = self._live
+        elif self._dead:
+            can &= self._live
+        doubtful = self._doubtful(can, surely)
+        if doubtful is not None:
+            self._look_again(lookup.batch, publications, doubtful, answer, second_look)
+        answer.add_bits(self, publications, can)
+
+    def _doubtful(self, can: WordArray, surely: WordArray | None) -> WordArray | None:
+        """Takes the candidates that need a second look out of `can` and returns them."""
+        if surely is None and self._residual is None:
+            return None
+        if surely is None:
+            doubtful = can & self._residual
+        else:
+            if self._residual is not None:
+                surely &= ~self._residual
+            doubtful = can & ~surely
+        can ^= doubtful
+        return doubtful
+
+    def _look_again(
+        self,
+        batch: Batch,
+        publications: IntArray,
+        doubtful: WordArray,
+        answer: Answer,
+        second_look: Callable[[IntArray, IntArray], BoolArray],
+    ) -> None:
+        lines, rows = set_bits(doubtful)
+        chosen = publications[lines]
+        wanted = answer.open_questions(chosen, self.slots[rows])
+        if wanted is not None:
+            chosen, rows = chosen[wanted], rows[wanted]
+        by_filter = np.zeros(len(rows), np.bool_)
+        if self._residual is not None:
+            by_filter |= (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
+        for lane in self.lanes:
+            if lane.surely is not None:
+                column = batch.column(lane.axis.name)
+                inside = lane.accepts(rows, column.ordinals[chosen])
+                # Absent attributes and booleans have cells of their own, so the bits have decided
+                # them; strings and large integers have no ordinal, so the filter itself decides.
+                kinds = column.kinds[chosen]
+                inside |= kinds != NUMBER
+                by_filter |= kinds >= STRING
+                chosen, rows, by_filter = chosen[inside], rows[inside], by_filter[inside]
+        if by_filter.any():
+            keep = ~by_filter
+            keep[by_filter] = second_look(chosen[by_filter], rows[by_filter])
+            chosen, rows = chosen[keep], rows[keep]
+        answer.add_pairs(chosen, self.slots[rows])
+
+
+def packed(flags: BoolArray) -> WordArray:
+    """Booleans as bits in 64-bit words, the first in the lowest bit."""
+    padded = np.zeros((len(flags) + 63) // 64 * 64, np.bool_)
+    padded[: len(flags)] = flags
+    return np.packbits(padded, bitorder="little").view(np.uint64)
+
+
+def _layout(groups: npt.NDArray[np.int32] | None) -> GroupLayout | None:
+    """Runs pay only while they are longer than a word on average."""
+    if groups is None or not len(groups):
+        return None
+    runs = 1 + int((np.diff(groups) != 0).sum())
+    return GroupLayout(groups) if runs * 32 <= len(groups) else None

@@ -1,0 +1,187 @@
+"""Which few filters want exactly this value?
+
+Most filters of a large set often ask for one value of some attribute (`symbol = 'ACME' AND ...`).
+They are then found by that value: a table lists the filters of each value, and only those are looked
+at, pair by pair, on the bounds they have beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.matching.answers import Answer
+from braid.matching.block import Lookup
+from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray, point_key
+
+__all__ = ["Interner", "PointTable"]
+
+# So many candidates at a time, to bound the memory of the intermediate arrays.
+CANDIDATES_AT_ONCE = 200_000
+
+_PLAIN_KEYS = ({str}, {int}, {str, type(None)}, {int, type(None)})
+
+
+class Interner:
+    """Small numbers for the values that filters of the index compare one attribute with by `=`."""
+
+    __slots__ = ("_codes",)
+
+    def __init__(self) -> None:
+        self._codes: dict[Any, int] = {}
+
+    def code(self, key: Any) -> int:
+        """The number of a key (see `point_key`), a new one if need be."""
+        return self._codes.setdefault(key, len(self._codes))
+
+    def codes_of(self, values: list[Any]) -> npt.NDArray[np.int64]:
+        """The number of each value, -1 where no filter asks for it."""
+        get = self._codes.get
+        if set(map(type, values)) in _PLAIN_KEYS:
+            found: Iterable[int] = (get(value, -1) for value in values)
+        else:
+            found = (get(point_key(value), -1) for value in values)
+        return np.fromiter(found, np.int64, len(values))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+
+class PointTable:
+    """Filters by the value they want, with the same attributes bounded beyond it.
+
+    Its rows stand side by side in the segment, and among them those that want the same value.
+    """
+
+    __slots__ = ("_codes", "_first_row", "_slots", "_starts", "_uncertain", "name", "numbers", "points")
+
+    def __init__(
+        self,
+        name: str,
+        codes: npt.NDArray[np.int64],
+        first_row: int,
+        slots: npt.NDArray[np.int32],
+        numbers: Sequence[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        points: Sequence[tuple[str, npt.NDArray[np.int32]]],
+        uncertain: BoolArray,
+    ) -> None:
+        """
+        Args:
+            name: the attribute whose value decides.
+            codes: the wanted value of each row, ascending.
+            first_row: where in the segment the rows begin.
+            slots: the filter of each row.
+            numbers: further attributes with an interval of ordinals per row.
+            points: further attributes with a wanted value per row.
+            uncertain: which rows have conditions beyond all these.
+        """
+        self.name = name
+        unique, starts = np.unique(codes, return_index=True)
+        self._codes = unique.astype(np.int32)
+        self._starts = np.append(starts, len(codes))
+        self._first_row = first_row
+        self._slots = slots
+        self.numbers = list(numbers)
+        self.points = list(points)
+        self._uncertain = uncertain if uncertain.any() else None
+
+    def match(
+        self,
+        lookup: Lookup,
+        answer: Answer,
+        dead: BoolArray | None,
+        second_look: Callable[[IntArray, IntArray], BoolArray],
+    ) -> None:
+        """Find the matches of a batch. `dead` is by row of the segment, and so is `second_look`."""
+        publications, place = self._concerned(lookup)
+        if not len(publications):
+            return
+        counts = self._starts[place + 1] - self._starts[place]
+        reached = np.cumsum(counts)
+        first = 0
+        while first < len(publications):
+            done = int(reached[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(reached, done + CANDIDATES_AT_ONCE, side="right")))
+            some = slice(first, last)
+            chosen = np.repeat(publications[some], counts[some])
+            begins = self._starts[place[some]] - (reached[some] - counts[some] - done)
+            rows = np.repeat(begins, counts[some]) + np.arange(len(chosen))
+            chosen, rows = self._inside(lookup, chosen, rows)
+            self._decide(answer, dead, second_look, chosen, rows)
+            first = last
+
+    @property
+    def names(self) -> set[str]:
+        """The attributes the table looks at."""
+        return {self.name, *(name for name, _, _ in self.numbers), *(name for name, _ in self.points)}
+
+    def candidates(self, code: int | None) -> IntArray:
+        """The rows of the segment that want this value; all rows for None."""
+        first, last = 0, len(self._slots)
+        if code is not None:
+            place = int(np.searchsorted(self._codes, code))
+            if place == len(self._codes) or self._codes[place] != code:
+                return np.empty(0, np.int64)
+            first, last = self._starts[place], self._starts[place + 1]
+        return np.arange(first, last) + self._first_row
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        arrays: list[npt.NDArray[Any]] = [self._codes, self._starts, self._slots]
+        arrays += [array for _, lows, highs in self.numbers for array in (lows, highs)]
+        arrays += [codes for _, codes in self.points]
+        return sum(array.nbytes for array in arrays) + (
+            0 if self._uncertain is None else self._uncertain.nbytes
+        )
+
+    def _concerned(self, lookup: Lookup) -> tuple[IntArray, IntArray]:
+        batch = lookup.batch
+        codes = lookup.codes_of(batch, self.name)
+        place = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        mask = self._codes[place] == codes
+        for name, _, _ in self.numbers:
+            mask &= _numeric(batch, name)
+        publications = np.flatnonzero(mask)
+        return publications, place[publications]
+
+    def _inside(self, lookup: Lookup, chosen: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """The candidates within all bounds."""
+        for name, lows, highs in self.numbers:
+            ordinals = lookup.batch.column(name).ordinals[chosen]
+            inside = (lows[rows] <= ordinals) & (ordinals < highs[rows])
+            chosen, rows = chosen[inside], rows[inside]
+        for name, codes in self.points:
+            inside = codes[rows] == lookup.codes_of(lookup.batch, name)[chosen]
+            chosen, rows = chosen[inside], rows[inside]
+        return chosen, rows
+
+    def _decide(
+        self,
+        answer: Answer,
+        dead: BoolArray | None,
+        second_look: Callable[[IntArray, IntArray], BoolArray],
+        chosen: IntArray,
+        rows: IntArray,
+    ) -> None:
+        if dead is not None:
+            alive = ~dead[rows + self._first_row]
+            chosen, rows = chosen[alive], rows[alive]
+        if self._uncertain is not None:
+            keep = ~self._uncertain[rows]
+            wanted = answer.open_questions(chosen, self._slots[rows])
+            doubtful = ~keep if wanted is None else ~keep & wanted
+            if doubtful.any():
+                keep[doubtful] = second_look(chosen[doubtful], rows[doubtful] + self._first_row)
+            chosen, rows = chosen[keep], rows[keep]
+        answer.add_pairs(chosen, self._slots[rows])
+
+
+def _numeric(batch: Batch, name: str) -> BoolArray:
+    column = batch.column(name)
+    if column.uniform:
+        return column.present
+    return np.asarray((column.kinds == NUMBER) | (column.kinds == LARGE))

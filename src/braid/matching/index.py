@@ -1,0 +1,514 @@
+"""Who is interested in a publication?
+
+`FilterIndex` keeps any number of filters under keys of the caller's choice. Filters are added and
+removed at any time. New ones wait in a short *tail*; a full tail becomes a segment, and several
+segments of a size are merged into a larger one, a bounded step with every further change, so no
+call ever rebuilds the whole index (a log-structured merge, as in storage engines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.errors import IndexKeyError
+from braid.language.filters import Filter
+from braid.language.values import Value
+from braid.matching.answers import Answer, Counts, Destinations, Pairs
+from braid.matching.columns import Batch, BoolArray, IntArray
+from braid.matching.equality import Interner
+from braid.matching.plan import plan_segment
+from braid.matching.segment import Segment
+
+__all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
+
+Key = TypeVar("Key", bound=Hashable)
+Attributes = Mapping[str, Value | None]
+
+# So many new filters wait before they become a segment.
+TAIL_MAX = 256
+# A tail is evaluated filter by filter up to so many pairs; beyond, making a segment is cheaper.
+TAIL_PAIRS_MAX = 512
+# So many segments of about the same size are merged into one.
+FANOUT = 4
+# Publications are matched so many at a time, to bound the memory of a very large batch.
+BATCH_MAX = 4096
+# Of more destinations than this a whole matrix would be wasteful.
+MATRIX_GROUPS_MAX = 4096
+
+# Values of `_home` that are not the number of a segment.
+_FREE = -1
+_WAITING = -2
+_NO_KEY: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """A snapshot for people and metrics."""
+
+    filters: int
+    boxes: int
+    """Rows in segments; a filter has one per box of its normal form."""
+    segments: int
+    blocks: int
+    tables: int
+    waiting: int
+    """Filters that are not part of a segment yet."""
+    attributes: int
+    bytes: int
+    """Memory of the index's arrays, without the filters and keys themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMatrix:
+    """Which destinations each publication goes to: `matrix[publication, column]`, named by `groups`."""
+
+    groups: list[Any]
+    matrix: BoolArray
+
+
+class _Merge:
+    """Segments on their way to becoming one."""
+
+    def __init__(self, sources: list[int], slots: list[int], work: Generator[None, None, Segment]) -> None:
+        self.sources = sources
+        self.slots = slots
+        self.work = work
+        self.removed: list[int] = []
+        """Slots whose filters were removed meanwhile."""
+
+
+class FilterIndex(Generic[Key]):
+    """Filters under keys, matched against publications, many at a time.
+
+    >>> index = FilterIndex()
+    >>> index.add("alice", Filter("price > 10"))
+    >>> index.add("bob", Filter("symbol LIKE 'AC%'"))
+    >>> sorted(index.match({"symbol": "ACME", "price": 12}))
+    ['alice', 'bob']
+
+    Each filter may belong to a *group* (a destination such as a link or a client); `match_groups`
+    then tells only which groups have at least one matching filter, which is quicker than listing
+    every filter. Not thread-safe: callers that share an index between threads use a lock.
+    """
+
+    def __init__(self, items: Iterable[tuple[Any, ...]] = ()) -> None:
+        self._slot_of: dict[Key, int] = {}
+        self._keys: list[Key] = []
+        self._filters: list[Filter | None] = []
+        self._free: list[int] = []
+        self._home = np.zeros(0, np.int32)
+        self._group_of_slot = np.zeros(0, np.int32)
+        self._groups = _Groups()
+        self._interners: dict[str, Interner] = {}
+        self._segments: dict[int, Segment] = {}
+        self._segments_made = 0
+        self._tail: dict[int, None] = {}
+        self._merge: _Merge | None = None
+        self.add_many(items)
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._slot_of
+
+    def __getitem__(self, key: Key) -> Filter:
+        """The filter under a key."""
+        found = self._filters[self._slot(key)]
+        if found is None:
+            raise IndexKeyError(f"no filter under the key {key!r}")
+        return found
+
+    def add(self, key: Key, filter: Filter, *, group: Hashable = None) -> None:
+        """Add a filter under a new key; its group is the key itself unless one is given."""
+        self._tail[self._occupy(key, filter, group)] = None
+        if len(self._tail) >= TAIL_MAX:
+            self._seal()
+        self._work()
+
+    def add_many(self, items: Iterable[tuple[Any, ...]]) -> None:
+        """Add `(key, filter)` or `(key, filter, group)` tuples, quicker than one by one.
+
+        All or nothing: a key that is taken or repeated leaves the index as it was.
+        """
+        added: list[int] = []
+        try:
+            for key, filter, *group in items:
+                added.append(self._occupy(key, filter, group[0] if group else None))
+        except BaseException:
+            for slot in added:
+                self._vacate(slot)
+            raise
+        if len(added) < TAIL_MAX:
+            self._tail.update(dict.fromkeys(added))
+            if len(self._tail) >= TAIL_MAX:
+                self._seal()
+            return
+        self._install(_run(self._plan(added)), added)
+        self._schedule()
+
+    def remove(self, key: Key) -> None:
+        """Remove the filter under a key."""
+        slot = self._slot(key)
+        home = int(self._home[slot])
+        if slot in self._tail:
+            del self._tail[slot]
+            self._vacate(slot)
+            return
+        segment = self._segments[home]
+        segment.remove(slot)
+        self._forget(slot)
+        self._filters[slot] = None
+        if self._merge is not None and home in self._merge.sources:
+            self._merge.removed.append(slot)
+        elif segment.dead == segment.size:
+            self._drop(home)
+        elif segment.dead * 2 > segment.size:
+            self._schedule()
+        self._work()
+
+    def match(self, attributes: Attributes) -> set[Key]:
+        """The keys of the filters that a publication satisfies."""
+        return self.match_batch([attributes])[0]
+
+    def match_batch(self, batch: Sequence[Attributes]) -> list[set[Key]]:
+        """One set of keys per publication."""
+        publications, slots = self.match_pairs(batch)
+        keys = self._keys
+        matched: list[Any] = [keys[slot] for slot in slots.tolist()]
+        ends = np.searchsorted(publications, np.arange(len(batch) + 1)).tolist()
+        return [set(matched[ends[row] : ends[row + 1]]) for row in range(len(batch))]
+
+    def match_pairs(self, batch: Sequence[Attributes]) -> tuple[IntArray, IntArray]:
+        """Every match as two arrays: publications (ascending) and slots, to be named by `key_of`."""
+        publications: list[IntArray] = []
+        slots: list[IntArray] = []
+        for start in range(0, len(batch), BATCH_MAX):
+            answer = Pairs()
+            self._answer(batch[start : start + BATCH_MAX], answer)
+            found, whose = answer.result()
+            publications.append(found + start)
+            slots.append(whose)
+        if not publications:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate(publications), np.concatenate(slots)
+
+    def key_of(self, slot: int) -> Key:
+        """The key of a slot as returned by `match_pairs`."""
+        return self._keys[slot]
+
+    def count_batch(self, batch: Sequence[Attributes]) -> npt.NDArray[np.int64]:
+        """How many filters each publication satisfies, without listing them."""
+        counts = [np.zeros(0, np.int64)]
+        for start in range(0, len(batch), BATCH_MAX):
+            some = batch[start : start + BATCH_MAX]
+            answer = Counts(len(some))
+            self._answer(some, answer)
+            counts.append(answer.result())
+        return np.concatenate(counts)
+
+    def match_groups(self, batch: Sequence[Attributes]) -> list[set[Any]]:
+        """The groups with at least one matching filter, one set per publication."""
+        if len(self._groups) > MATRIX_GROUPS_MAX or self._groups.own:
+            return self._groups_from_pairs(batch)
+        found = self.group_matrix(batch)
+        known: dict[bytes, list[Any]] = {}
+        result = []
+        for row in found.matrix:
+            pattern = row.tobytes()
+            groups = known.get(pattern)
+            if groups is None:
+                groups = known[pattern] = [found.groups[column] for column in np.flatnonzero(row)]
+            result.append(set(groups))
+        return result
+
+    def group_matrix(self, batch: Sequence[Attributes]) -> GroupMatrix:
+        """The same as one boolean matrix, for routers that select rows of a batch.
+
+        Filters that were added without a group do not appear in it.
+        """
+        matrices = [np.zeros((0, len(self._groups)), np.bool_)]
+        for start in range(0, len(batch), BATCH_MAX):
+            some = batch[start : start + BATCH_MAX]
+            answer = Destinations(len(some), len(self._groups), self._group_of_slot)
+            self._answer(some, answer)
+            matrices.append(answer.matrix.T)
+        return GroupMatrix(self._groups.values(), np.concatenate(matrices))
+
+    def compact(self) -> None:
+        """Finish all merging now, into a single segment."""
+        if self._tail:
+            self._seal()
+        while self._merge is not None:
+            self._finish_merge(_run(self._merge.work))
+        if len(self._segments) > 1 or any(segment.dead for segment in self._segments.values()):
+            self._start_merge(list(self._segments))
+            while self._merge is not None:
+                self._finish_merge(_run(self._merge.work))
+
+    def statistics(self) -> IndexStatistics:
+        """What the index holds and how."""
+        segments = list(self._segments.values())
+        names: set[str] = set().union(*(segment.names for segment in segments))
+        return IndexStatistics(
+            filters=len(self),
+            boxes=sum(len(segment.rows.slots) for segment in segments),
+            segments=len(segments),
+            blocks=sum(segment.shape[0] for segment in segments),
+            tables=sum(segment.shape[1] for segment in segments),
+            waiting=len(self._tail),
+            attributes=len(names),
+            bytes=self._home.nbytes + self._group_of_slot.nbytes + sum(segment.bytes for segment in segments),
+        )
+
+    # Matching.
+
+    def _answer(self, publications: Sequence[Attributes], answer: Answer) -> None:
+        if not publications:
+            return
+        if len(self._tail) * len(publications) > TAIL_PAIRS_MAX:
+            self._seal()
+        batch = Batch(publications)
+        ranged = batch.ranged()
+        plain = np.setdiff1d(np.arange(len(batch)), ranged) if ranged else None
+        if plain is None:
+            self._answer_plain(batch, answer)
+        else:
+            for segment in self._segments.values():
+                for publication in ranged:
+                    segment.match_ranged(batch, publication, answer)
+            if len(plain):
+                some = Batch([publications[row] for row in plain])
+                self._answer_plain(some, _Renumbered(answer, plain))
+        self._answer_tail(publications, answer)
+
+    def _answer_plain(self, batch: Batch, answer: Answer) -> None:
+        codes: dict[str, npt.NDArray[np.int64]] = {}
+
+        def codes_of(batch: Batch, name: str) -> npt.NDArray[np.int64]:
+            if name not in codes:
+                codes[name] = self._interners[name].codes_of(batch.column(name).values)
+            return codes[name]
+
+        for segment in self._segments.values():
+            segment.match(batch, answer, codes_of)
+
+    def _answer_tail(self, publications: Sequence[Attributes], answer: Answer) -> None:
+        pairs = [
+            (row, slot)
+            for slot in self._tail
+            if (waiting := self._filters[slot]) is not None
+            for row, attributes in enumerate(publications)
+            if waiting.matches(attributes)
+        ]
+        if pairs:
+            rows, slots = np.array(pairs, np.int64).T
+            answer.add_pairs(rows, slots)
+
+    def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
+        publications, slots = self.match_pairs(batch)
+        result: list[set[Any]] = [set() for _ in batch]
+        groups = self._group_of_slot[slots].tolist()
+        for row, slot, group in zip(publications.tolist(), slots.tolist(), groups, strict=True):
+            result[row].add(self._keys[slot] if group < 0 else self._groups.value(group))
+        return result
+
+    # Slots.
+
+    def _slot(self, key: Key) -> int:
+        slot = self._slot_of.get(key)
+        if slot is None:
+            raise IndexKeyError(f"no filter under the key {key!r}")
+        return slot
+
+    def _occupy(self, key: Key, filter: Filter, group: Hashable) -> int:
+        if key in self._slot_of:
+            raise IndexKeyError(f"the key {key!r} is taken; remove its filter first")
+        if not isinstance(filter, Filter):
+            raise TypeError(f"a Filter is needed under the key {key!r}, not {type(filter).__name__}")
+        if self._free:
+            slot = self._free.pop()
+            self._keys[slot], self._filters[slot] = key, filter
+        else:
+            slot = len(self._keys)
+            self._keys.append(key)
+            self._filters.append(filter)
+            if slot >= len(self._home):
+                self._home = _extended(self._home)
+                self._group_of_slot = _extended(self._group_of_slot)
+        self._slot_of[key] = slot
+        self._home[slot] = _WAITING
+        self._group_of_slot[slot] = self._groups.enter(group)
+        return slot
+
+    def _forget(self, slot: int) -> None:
+        """The key is gone; the slot stays taken while a segment knows it."""
+        del self._slot_of[self._keys[slot]]
+        self._keys[slot] = _NO_KEY
+        self._groups.leave(int(self._group_of_slot[slot]))
+
+    def _release(self, slot: int) -> None:
+        self._filters[slot] = None
+        self._home[slot] = _FREE
+        self._free.append(slot)
+
+    def _vacate(self, slot: int) -> None:
+        self._forget(slot)
+        self._release(slot)
+
+    # Segments.
+
+    def _plan(self, slots: list[int]) -> Generator[None, None, Segment]:
+        return plan_segment(slots, self._filters, self._interners, self._group_of_slot)
+
+    def _install(self, segment: Segment, slots: list[int]) -> None:
+        self._segments_made += 1
+        self._segments[self._segments_made] = segment
+        self._home[slots] = self._segments_made
+
+    def _drop(self, number: int) -> None:
+        del self._segments[number]
+        for slot in np.flatnonzero(self._home == number).tolist():
+            self._release(slot)
+
+    def _seal(self) -> None:
+        slots = list(self._tail)
+        self._tail.clear()
+        self._install(_run(self._plan(slots)), slots)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Start a merge if enough segments of a size have come together, or one is half empty."""
+        if self._merge is not None:
+            return
+        tiers: dict[int, list[int]] = {}
+        for number, segment in self._segments.items():
+            if segment.dead * 2 > segment.size:
+                self._start_merge([number])
+                return
+            tiers.setdefault(_tier(segment.size), []).append(number)
+        for tier in sorted(tiers):
+            if len(tiers[tier]) >= FANOUT:
+                smaller = [number for low in tiers if low < tier for number in tiers[low]]
+                self._start_merge(tiers[tier] + smaller)
+                return
+
+    def _start_merge(self, numbers: list[int]) -> None:
+        members = np.flatnonzero(np.isin(self._home[: len(self._keys)], numbers)).tolist()
+        slots = [slot for slot in members if self._keys[slot] is not _NO_KEY]
+        self._merge = _Merge(numbers, slots, self._plan(slots))
+
+    def _work(self) -> None:
+        """One bounded step of the merge under way."""
+        if self._merge is None:
+            return
+        try:
+            next(self._merge.work)
+        except StopIteration as done:
+            self._finish_merge(done.value)
+
+    def _finish_merge(self, merged: Segment) -> None:
+        merge = self._merge
+        if merge is None:
+            return
+        self._merge = None
+        self._install(merged, merge.slots)
+        for slot in merge.removed:
+            merged.remove(slot)
+        for number in merge.sources:
+            self._drop(number)
+        if merged.dead == merged.size:
+            self._drop(self._segments_made)
+        self._schedule()
+
+
+class _Groups:
+    """Numbers for groups; a number is used again once its group has no filter left."""
+
+    def __init__(self) -> None:
+        self._number_of: dict[Hashable, int] = {}
+        self._values: list[Any] = []
+        self._members: list[int] = []
+        self._free: list[int] = []
+        self.own = 0
+        """How many filters are their own group."""
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def enter(self, group: Hashable) -> int:
+        if group is None:
+            self.own += 1
+            return -1
+        number = self._number_of.get(group)
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+                self._values[number] = group
+            else:
+                number = len(self._values)
+                self._values.append(group)
+                self._members.append(0)
+            self._number_of[group] = number
+        self._members[number] += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        if number < 0:
+            self.own -= 1
+            return
+        self._members[number] -= 1
+        if not self._members[number]:
+            del self._number_of[self._values[number]]
+            self._values[number] = None
+            self._free.append(number)
+
+    def value(self, number: int) -> Any:
+        return self._values[number]
+
+    def values(self) -> list[Any]:
+        return list(self._values)
+
+
+class _Renumbered:
+    """Passes answers on for some of the publications, by their places in the whole batch."""
+
+    def __init__(self, answer: Answer, places: IntArray) -> None:
+        self._answer = answer
+        self._places = places
+
+    def add_bits(self, block: Any, publications: IntArray, bits: Any) -> None:
+        self._answer.add_bits(block, self._places[publications], bits)
+
+    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+        self._answer.add_pairs(self._places[publications], slots)
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        return self._answer.open_questions(self._places[publications], slots)
+
+
+def _run(work: Generator[None, None, Segment]) -> Segment:
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            segment: Segment = done.value
+            return segment
+
+
+def _extended(array: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    return np.concatenate([array, np.zeros(max(64, len(array) // 4), np.int32)])
+
+
+def _tier(size: int) -> int:
+    """Segments in one tier differ in size by less than the fan-out."""
+    tier = 0
+    while size >= TAIL_MAX * FANOUT:
+        size //= FANOUT
+        tier += 1
+    return tier

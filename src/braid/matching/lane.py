@@ -1,0 +1,136 @@
+"""Which filters of a block accept a value of one attribute?
+
+A lane answers for one attribute with packed bitmaps, one bit per filter: for each cell of the axis
+the filters that *can* accept a value there and, where bounds cut through cells, those that *surely*
+do. A bitmap is made when a publication first falls into its cell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.matching.axis import Axis
+from braid.matching.columns import BoolArray, IntArray, WordArray
+
+__all__ = ["Lane"]
+
+# Bitmaps are made for so many cells at a time, which bounds the memory of the intermediate matrix.
+CELLS_AT_ONCE = 32
+
+
+class Lane:
+    """The bounds that the filters of one block put on one attribute."""
+
+    __slots__ = (
+        "_highs",
+        "_lows",
+        "_many",
+        "_row_of_cell",
+        "_rows",
+        "_size",
+        "_used",
+        "axis",
+        "can",
+        "surely",
+    )
+
+    def __init__(self, axis: Axis, size: int, rows: IntArray, lows: IntArray, highs: IntArray) -> None:
+        """
+        Args:
+            axis: the attribute's line.
+            size: how many filters the block has.
+            rows: the filter (by its place in the block) of each rank interval, ascending. A filter
+                with several intervals is named several times, one without any accepts everything.
+            lows: the first rank of each interval.
+            highs: the rank behind each interval.
+        """
+        small = np.uint16 if axis.ranks < 2**16 else np.int32
+        self.axis = axis
+        self._size = size
+        self._rows = rows.astype(np.uint16)
+        self._lows = lows.astype(small)
+        self._highs = highs.astype(small)
+        self._many = len(rows) > 1 and bool((np.diff(rows) == 0).any())
+        self._row_of_cell = np.full(axis.cells, -1, np.int16)
+        self._used = 0
+        words = (size + 63) // 64
+        self.can: WordArray = np.empty((0, words), np.uint64)
+        self.surely: WordArray | None = None if axis.exact else np.empty((0, words), np.uint64)
+
+    def bitmaps(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
+        """The rows of `can` and `surely` for these cells."""
+        rows = self._row_of_cell[cells]
+        if rows.size and rows.min() < 0:
+            self._make(np.unique(cells[rows < 0]))
+            rows = self._row_of_cell[cells]
+        return rows
+
+    def accepting(self, first: int, last: int) -> BoolArray:
+        """For each filter, whether it accepts some rank from `first` to `last`, both included."""
+        return self._spread((self._lows <= last) & (self._highs > first))
+
+    def accepts(self, rows: IntArray, ordinals: npt.NDArray[np.int64]) -> BoolArray:
+        """For pairs of a filter and a number: whether the filter accepts the number, exactly."""
+        position = np.searchsorted(self._rows, rows)
+        named = position < len(self._rows)
+        named[named] = self._rows[position[named]] == rows[named]
+        result = ~named
+        while named.any():
+            # Usually one interval per filter; each further turn looks at the next one.
+            at = position[named]
+            inside = (self.axis.bound_at(self._lows[at].astype(np.int64)) <= ordinals[named]) & (
+                ordinals[named] < self.axis.bound_at(self._highs[at].astype(np.int64))
+            )
+            result[np.flatnonzero(named)[inside]] = True
+            position += 1
+            named &= ~result & (position < len(self._rows))
+            named[named] = self._rows[position[named]] == rows[named]
+        return result
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        arrays = [self._rows, self._lows, self._highs, self._row_of_cell, self.can]
+        return sum(array.nbytes for array in arrays) + (0 if self.surely is None else self.surely.nbytes)
+
+    def _make(self, cells: npt.NDArray[np.int64]) -> None:
+        needed = self._used + len(cells)
+        if needed > len(self.can):
+            # An eighth more than needed: most cells are asked for early on, by the first batches.
+            capacity = min(max(needed, len(self.can) * 9 // 8), self.axis.cells)
+            self.can = _grown(self.can, capacity)
+            if self.surely is not None:
+                self.surely = _grown(self.surely, capacity)
+        for start in range(0, len(cells), CELLS_AT_ONCE):
+            some = cells[start : start + CELLS_AT_ONCE]
+            rows = slice(self._used, self._used + len(some))
+            firsts = self.axis.cell_starts[some, np.newaxis].astype(self._lows.dtype)
+            ends = self.axis.cell_starts[some + 1, np.newaxis].astype(self._lows.dtype)
+            self.can[rows] = self._packed((self._lows < ends) & (self._highs > firsts))
+            if self.surely is not None:
+                self.surely[rows] = self._packed((self._lows <= firsts) & (self._highs >= ends))
+            self._row_of_cell[some] = np.arange(rows.start, rows.stop)
+            self._used = rows.stop
+
+    def _packed(self, inside: BoolArray) -> WordArray:
+        """Bits for all filters of the block from booleans for the intervals, one line per cell."""
+        words = self.can.shape[1]
+        bits = np.zeros((len(inside), words * 64), np.bool_)
+        bits[:, : self._size] = self._spread(inside)
+        return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+
+    def _spread(self, inside: BoolArray) -> BoolArray:
+        spread = np.ones((*inside.shape[:-1], self._size), np.bool_)
+        if self._many:
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(self._rows) != 0]))
+            spread[..., self._rows[starts]] = np.logical_or.reduceat(inside, starts, axis=-1)
+        elif len(self._rows):
+            spread[..., self._rows] = inside
+        return spread
+
+
+def _grown(matrix: WordArray, capacity: int) -> WordArray:
+    grown = np.empty((capacity, matrix.shape[1]), np.uint64)
+    grown[: len(matrix)] = matrix
+    return grown

@@ -1,0 +1,359 @@
+"""How are filters arranged so that a batch touches as little as possible?
+
+Every filter is taken apart into rows, one per box. Then:
+
+1. A row that wants one value of an attribute (`symbol = 'ACME'`), where enough different values are
+   wanted, is found by that value. The rare values share a table; a value that many rows want gets
+   blocks of its own. Of several such attributes the one with the fewest rivals is taken.
+2. The other rows are divided by the attributes they bound, until a part fits into a block: a
+   publication without an attribute then skips the blocks that insist on it, and a block has no
+   bitmaps for attributes that none of its rows bound.
+
+The work is a generator, one bounded step at a time, so that it can be spread over other work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.language.filters import Filter
+from braid.language.intervals import Intervals
+from braid.language.normal_form import Term
+from braid.language.value_sets import EXACT_MAX, FLOAT_LINE, ValueSet
+from braid.language.values import ordinal_to_float
+from braid.matching.axis import Axis, plain_numbers
+from braid.matching.block import BLOCK_SIZE_MAX, Access, Block
+from braid.matching.equality import Interner, PointTable
+from braid.matching.lane import Lane
+from braid.matching.segment import PlacedBlock, Rows, Segment
+
+__all__ = ["plan_segment"]
+
+# A step of the work takes apart so many filters, or makes one block: some milliseconds either way.
+FILTERS_AT_ONCE = 1024
+# Fewer rows than this are quickest as plain blocks.
+POINT_ROWS_MIN = 256
+# An attribute is worth a table from so many wanted values on.
+POINT_VALUES_MIN = 8
+# Rows of one shape share a table from so many on.
+POINT_TABLE_MIN = 64
+# A row with a longer list of wanted values is left to the blocks.
+POINTS_PER_ROW_MAX = 8
+# A value wanted by so many rows gets blocks; below, looking at every pair is cheaper.
+POINT_BLOCK_MIN = 384
+# A part with fewer rows is not divided further, unless it bounds very many attributes.
+PART_SIZE_MIN = 2048
+PART_ATTRIBUTES_MAX = 32
+
+
+class _Row(NamedTuple):
+    """One box, taken apart by how its bounds can be looked up."""
+
+    slot: int
+    term: int
+    numbers: list[tuple[str, int, int]]
+    """Plain intervals of numbers, as ordinals."""
+    others: list[tuple[str, ValueSet]]
+    points: dict[str, list[int]]
+    """The codes of wanted values, for attributes bounded to a few values."""
+    residual: bool
+    repeated: bool
+
+    def without(self, name: str) -> _Row:
+        """The row without its bound on one attribute."""
+        return self._replace(
+            numbers=[bound for bound in self.numbers if bound[0] != name],
+            others=[bound for bound in self.others if bound[0] != name],
+        )
+
+    def required(self) -> frozenset[str]:
+        """The attributes without which the row cannot match."""
+        return frozenset(
+            chain((bound[0] for bound in self.numbers), (name for name, values in self.others if not values.null))
+        )
+
+    def names(self) -> Iterable[str]:
+        """The attributes the row bounds."""
+        return chain((bound[0] for bound in self.numbers), (bound[0] for bound in self.others))
+
+
+class _Part(NamedTuple):
+    """Rows for one block."""
+
+    rows: list[_Row]
+    required: frozenset[str]
+    access: Access | None = None
+
+
+def plan_segment(
+    slots: Sequence[int],
+    filters: Sequence[Filter | None],
+    interners: dict[str, Interner],
+    groups: npt.NDArray[np.int32],
+) -> Generator[None, None, Segment]:
+    """Arrange the filters in these slots; the generator's return value is the segment.
+
+    Args:
+        slots: where the filters are.
+        filters: the index's filters by slot.
+        interners: the index's codes of wanted values; new ones are added.
+        groups: the destination of each slot.
+    """
+    rows: list[_Row] = []
+    for start in range(0, len(slots), FILTERS_AT_ONCE):
+        for slot in slots[start : start + FILTERS_AT_ONCE]:
+            owner = filters[slot]
+            if owner is not None:
+                rows += _taken_apart(slot, owner.terms, interners)
+        yield
+    general, by_value = _divided_by_value(rows)
+    yield
+    parts, tables = _parts_by_value(by_value)
+    parts += _parts_by_attributes(general)
+    yield
+    axes: dict[str, Axis] = {}
+    for name, bounds in _bounds_by_attribute(parts).items():
+        axes[name] = Axis(name, np.array(bounds[0], np.int64), bounds[1])
+        yield
+    ordered: list[_Row] = []
+    blocks: list[PlacedBlock] = []
+    for part in parts:
+        part.rows.sort(key=lambda row: groups[row.slot])
+        blocks.append(PlacedBlock(_block(part, axes, groups), len(ordered)))
+        ordered += part.rows
+        yield
+    made_tables = []
+    for shape, table_rows in tables:
+        made_tables.append(_table(shape, table_rows, len(ordered)))
+        ordered += [row for _, row in table_rows]
+        yield
+    placed = Rows(
+        np.array([row.slot for row in ordered], np.int32), np.array([row.term for row in ordered], np.uint16)
+    )
+    return Segment(placed, axes, blocks, made_tables, filters, interners, len(slots))
+
+
+def _taken_apart(slot: int, terms: Sequence[Term], interners: dict[str, Interner]) -> list[_Row]:
+    rows = []
+    for number, term in enumerate(terms):
+        numbers: list[tuple[str, int, int]] = []
+        others: list[tuple[str, ValueSet]] = []
+        points: dict[str, list[int]] = {}
+        for name, values in term.box.items():
+            plain = plain_numbers(values)
+            if plain is not None:
+                numbers.append((name, *plain))
+                if plain[1] - plain[0] > 1:
+                    continue
+            else:
+                others.append((name, values))
+            keys = _point_keys(values)
+            if keys:
+                interner = interners.get(name)
+                if interner is None:
+                    interner = interners[name] = Interner()
+                points[name] = [interner.code(key) for key in keys]
+        numbers.sort()
+        rows.append(_Row(slot, number, numbers, others, points, bool(term.residual), len(terms) > 1))
+    return rows
+
+
+def _point_keys(values: ValueSet) -> list[object]:
+    """The few values a set consists of, as `point_key` makes them; none if it is anything else."""
+    count = len(values.strings) + len(values.floats) + len(values.integers)
+    if values.null or values.booleans or count > 2 * POINTS_PER_ROW_MAX:
+        return []
+    keys: list[object] = []
+    for low, high in values.strings:
+        if high != low + "\0":
+            return []
+        keys.append(low)
+    if not _single_points(values.floats) or not _single_points(values.integers):
+        return []
+    for low, _ in values.floats:
+        number = ordinal_to_float(low)
+        keys.append(number if abs(number) < EXACT_MAX else ("double", number))
+    keys += [low for low, _ in values.integers if abs(low) >= EXACT_MAX]
+    return keys if len(keys) <= POINTS_PER_ROW_MAX else []
+
+
+def _single_points(intervals: Intervals) -> bool:
+    return all(high - low == 1 for low, high in intervals)
+
+
+def _divided_by_value(rows: list[_Row]) -> tuple[list[_Row], dict[_Shape, list[tuple[int, _Row]]]]:
+    """The rows to be looked up by bounds, and those found by a value: (code, row) by shape."""
+    if len(rows) < POINT_ROWS_MIN:
+        return rows, {}
+    wanted: dict[str, Counter[int]] = {}
+    for row in rows:
+        for name, codes in row.points.items():
+            wanted.setdefault(name, Counter()).update(codes)
+    useful = {name: counts for name, counts in wanted.items() if len(counts) >= POINT_VALUES_MIN}
+    general: list[_Row] = []
+    by_shape: dict[_Shape, list[_Row]] = {}
+    for row in rows:
+        rivals = [
+            (max(useful[name][code] for code in codes), name)
+            for name, codes in row.points.items()
+            if name in useful
+        ]
+        if rivals:
+            by_shape.setdefault(_shape(row, min(rivals)[1]), []).append(row)
+        else:
+            general.append(row)
+    coded: dict[_Shape, list[tuple[int, _Row]]] = {}
+    for shape, alike in by_shape.items():
+        if len(alike) < POINT_TABLE_MIN:
+            general += alike
+            continue
+        # A publication has one value, so at most one copy of a row with several can match it.
+        coded[shape] = [(code, row.without(shape.name)) for row in alike for code in row.points[shape.name]]
+    return general, coded
+
+
+class _Shape(NamedTuple):
+    """Rows of one shape fit into one table: found by one attribute, bounded alike on the others."""
+
+    name: str
+    numbers: tuple[str, ...]
+    points: tuple[str, ...]
+
+
+def _shape(row: _Row, name: str) -> _Shape:
+    numbers = tuple(bound[0] for bound in row.numbers if bound[0] != name)
+    return _Shape(name, numbers, tuple(other for other in _single_codes(row) if other != name))
+
+
+def _parts_by_value(
+    by_shape: dict[_Shape, list[tuple[int, _Row]]],
+) -> tuple[list[_Part], list[tuple[_Shape, list[tuple[int, _Row]]]]]:
+    """Blocks for values that many rows want, and tables for the others."""
+    parts: list[_Part] = []
+    tables: list[tuple[_Shape, list[tuple[int, _Row]]]] = []
+    for shape, coded in by_shape.items():
+        counts = Counter(code for code, _ in coded)
+        often: dict[int, list[_Row]] = {}
+        rare: list[tuple[int, _Row]] = []
+        for code, row in coded:
+            if counts[code] >= POINT_BLOCK_MIN:
+                often.setdefault(code, []).append(row)
+            else:
+                rare.append((code, row))
+        for code, rows in often.items():
+            parts += [part._replace(access=Access(shape.name, code)) for part in _parts_by_attributes(rows)]
+        if rare:
+            rare.sort(key=lambda entry: entry[0])
+            tables.append((shape, rare))
+    return parts, tables
+
+
+def _single_codes(row: _Row) -> list[str]:
+    """Attributes other than plain numbers that the row bounds to one value."""
+    return sorted(name for name, _ in row.others if len(row.points.get(name, ())) == 1)
+
+
+def _parts_by_attributes(rows: list[_Row]) -> list[_Part]:
+    """Divide rows by what they bound until each part fits into a block."""
+    by_names: dict[frozenset[str], list[_Row]] = {}
+    for row in rows:
+        by_names.setdefault(row.required(), []).append(row)
+    parts: list[_Part] = []
+    pending = [by_names] if rows else []
+    while pending:
+        signatures = pending.pop()
+        size = sum(map(len, signatures.values()))
+        counts = Counter(chain.from_iterable([name] * len(r) for names, r in signatures.items() for name in names))
+        name = max(counts, key=lambda each: (min(counts[each], size - counts[each]), each), default=None)
+        divisible = name is not None and counts[name] < size
+        crowded = size > BLOCK_SIZE_MAX or len(counts) > PART_ATTRIBUTES_MAX
+        if divisible and crowded and (size >= 2 * PART_SIZE_MIN or len(counts) > PART_ATTRIBUTES_MAX):
+            pending.append({names: r for names, r in signatures.items() if name in names})
+            pending.append({names: r for names, r in signatures.items() if name not in names})
+            continue
+        together = list(chain.from_iterable(signatures.values()))
+        required = frozenset.intersection(*signatures)
+        pieces = -(-size // BLOCK_SIZE_MAX)
+        step = -(-size // pieces)
+        parts += [_Part(together[at : at + step], required) for at in range(0, size, step)]
+    return parts
+
+
+def _bounds_by_attribute(parts: Iterable[_Part]) -> Mapping[str, tuple[list[int], list[ValueSet]]]:
+    bounds: dict[str, tuple[list[int], list[ValueSet]]] = {}
+    for part in parts:
+        for row in part.rows:
+            for name, low, high in row.numbers:
+                bounds.setdefault(name, ([], []))[0].extend((low, high))
+            for name, values in row.others:
+                bounds.setdefault(name, ([], []))[1].append(values)
+    return bounds
+
+
+def _block(part: _Part, axes: Mapping[str, Axis], groups: npt.NDArray[np.int32]) -> Block:
+    plain: dict[str, list[tuple[int, int, int]]] = {}
+    ranked: dict[str, list[tuple[int, int, int]]] = {}
+    for at, row in enumerate(part.rows):
+        for name, low, high in row.numbers:
+            plain.setdefault(name, []).append((at, low, high))
+        for name, values in row.others:
+            ranked.setdefault(name, []).extend((at, *ranks) for ranks in axes[name].set_ranks(values))
+    lanes = [
+        _lane(axes[name], len(part.rows), plain.get(name, []), ranked.get(name, []))
+        for name in sorted(plain.keys() | ranked.keys())
+    ]
+    slots = np.array([row.slot for row in part.rows], np.int32)
+    return Block(
+        slots,
+        lanes,
+        required=sorted(part.required),
+        access=part.access,
+        residual=np.array([row.residual for row in part.rows], np.bool_),
+        repeated=np.array([row.repeated for row in part.rows], np.bool_),
+        groups=groups[slots],
+    )
+
+
+def _lane(
+    axis: Axis, size: int, plain: list[tuple[int, int, int]], ranked: list[tuple[int, int, int]]
+) -> Lane:
+    bounds = np.array(plain, np.int64).reshape(-1, 3)
+    lows, highs = axis.plain_ranks(bounds[:, 1], bounds[:, 2])
+    entries = np.stack([bounds[:, 0], lows, highs], axis=1)
+    if axis.has_large:
+        # Plain intervals without an end reach all large integers on that side.
+        negative, positive = axis.large_ranks()
+        ranked = ranked + [(at, *negative) for at, low, _ in plain if low == FLOAT_LINE[0]]
+        ranked += [(at, *positive) for at, _, high in plain if high == FLOAT_LINE[1]]
+    if ranked:
+        entries = np.concatenate([entries, np.array(ranked, np.int64)])
+        entries = entries[np.argsort(entries[:, 0], kind="stable")]
+    return Lane(axis, size, entries[:, 0], entries[:, 1], entries[:, 2])
+
+
+def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> PointTable:
+    rows = [row for _, row in coded]
+    bounds = np.array([[bound[1:] for bound in row.numbers] for row in rows], np.int64)
+    numbers = [
+        (name, np.ascontiguousarray(bounds[:, at, 0]), np.ascontiguousarray(bounds[:, at, 1]))
+        for at, name in enumerate(shape.numbers)
+    ]
+    points = [
+        (name, np.array([row.points[name][0] for row in rows], np.int32)) for name in shape.points
+    ]
+    uncertain = [row.residual or len(row.others) > len(points) for row in rows]
+    return PointTable(
+        shape.name,
+        np.array([code for code, _ in coded], np.int64),
+        first_row,
+        np.array([row.slot for row in rows], np.int32),
+        numbers,
+        points,
+        np.array(uncertain, np.bool_),
+    )

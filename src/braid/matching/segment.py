@@ -1,0 +1,237 @@
+"""How does a set of filters answer as a whole?
+
+A segment is a fixed set of filters, taken apart into rows (one per box) and arranged so that a batch
+touches as little as possible: rows found by a value they insist on, and blocks of rows that bound
+similar attributes. Filters can be struck out of a segment, but none can be added: new ones make a
+new segment (see `index`). `plan` decides the arrangement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braid.language.evaluate import evaluate
+from braid.language.filters import Filter
+from braid.language.normal_form import Term
+from braid.language.ranges import some_point_satisfies
+from braid.language.value_sets import EXACT_MAX
+from braid.language.values import Range, Value
+from braid.matching.answers import Answer
+from braid.matching.axis import Axis
+from braid.matching.block import Block, Lookup
+from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
+from braid.matching.equality import Interner, PointTable
+
+__all__ = ["PlacedBlock", "Rows", "Segment"]
+
+
+MANY_ATTRIBUTES = 32
+
+
+class Rows(NamedTuple):
+    """The boxes of a segment: whose they are, and which box of that filter."""
+
+    slots: npt.NDArray[np.int32]
+    terms: npt.NDArray[np.uint16]
+
+
+class PlacedBlock(NamedTuple):
+    """A block, and the row of the segment that its first bit stands for."""
+
+    block: Block
+    first_row: int
+
+
+class Segment:
+    """A fixed set of filters, ready to be matched."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        axes: Mapping[str, Axis],
+        blocks: Sequence[PlacedBlock],
+        tables: Sequence[PointTable],
+        filters: Sequence[Filter | None],
+        interners: Mapping[str, Interner],
+        size: int,
+    ) -> None:
+        """
+        Args:
+            rows: the boxes, those of each block side by side.
+            axes: the line of every attribute that some block looks at.
+            blocks: rows decided by bits.
+            tables: rows found by a value.
+            filters: the index's filters by slot.
+            interners: the index's codes of values by attribute.
+            size: how many filters the segment has.
+        """
+        self.rows = rows
+        self.size = size
+        self.dead = 0
+        self._axes = axes
+        self._blocks = list(blocks)
+        self._tables = list(tables)
+        self._filters = filters
+        self._interners = interners
+        self._dead_rows: BoolArray | None = None
+        self._by_slot: npt.NDArray[np.int64] | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The attributes the segment looks at."""
+        names = set(self._axes)
+        for table in self._tables:
+            names.update(table.names)
+        names.update(placed.block.access.name for placed in self._blocks if placed.block.access)
+        return names
+
+    def match(
+        self, batch: Batch, answer: Answer, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]
+    ) -> None:
+        """Find the matches of a batch without ranges."""
+        lookup = Lookup(batch, codes_of)
+
+        def look_from(first_row: int) -> Callable[[IntArray, IntArray], BoolArray]:
+            return lambda publications, rows: self._satisfied(batch, publications, rows + first_row)
+
+        # With very many attributes most blocks concern none of the batch; its names tell quickly.
+        names = batch.names() if len(self._axes) > MANY_ATTRIBUTES else None
+        for block, first_row in self._blocks:
+            if names is None or names.issuperset(block.required):
+                block.match(lookup, answer, look_from(first_row))
+        for table in self._tables:
+            table.match(lookup, answer, self._dead_rows, look_from(0))
+
+    def match_ranged(self, batch: Batch, publication: int, answer: Answer) -> None:
+        """Find the matches of one publication that holds ranges."""
+        attributes = batch.publications[publication]
+        ranks, vague = self._ranks(batch, publication)
+        found: list[IntArray] = []
+        for block, first_row in self._blocks:
+            if block.access is not None and not self._wants(attributes, block.access.name, block.access.code):
+                continue
+            rows = block.rows_accepting(ranks) + first_row
+            certain = block.access is None and not vague
+            found.append(self._confirmed(rows, attributes, certain))
+        for table in self._tables:
+            code = self._code(attributes, table.name)
+            if code != -1:
+                rows = table.candidates(code)
+                if self._dead_rows is not None:
+                    rows = rows[~self._dead_rows[rows]]
+                found.append(self._confirmed(rows, attributes, False))
+        rows = np.concatenate(found) if found else np.empty(0, np.int64)
+        answer.add_pairs(np.full(len(rows), publication), self.rows.slots[rows])
+
+    def remove(self, slot: int) -> None:
+        """The filter in this slot no longer matches anything."""
+        if self._by_slot is None:
+            self._by_slot = np.argsort(self.rows.slots, kind="stable")
+            self._dead_rows = np.zeros(len(self.rows.slots), np.bool_)
+        first, last = self._places(slot)
+        for row in self._by_slot[first:last]:
+            self._strike(int(row))
+        self.dead += 1
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        own = self.rows.slots.nbytes + self.rows.terms.nbytes
+        own += 0 if self._by_slot is None else self._by_slot.nbytes
+        own += 0 if self._dead_rows is None else self._dead_rows.nbytes
+        parts = [*self._axes.values(), *(placed.block for placed in self._blocks), *self._tables]
+        return own + sum(part.bytes for part in parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many blocks and how many tables there are."""
+        return len(self._blocks), len(self._tables)
+
+    def _places(self, slot: int) -> tuple[int, int]:
+        """Bisection over the rows ordered by slot, without making a sorted copy of the slots."""
+        order = self._by_slot
+        if order is None:
+            return 0, 0
+        bounds = []
+        for wanted in (slot, slot + 1):
+            low, high = 0, len(order)
+            while low < high:
+                middle = (low + high) // 2
+                if self.rows.slots[order[middle]] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            bounds.append(low)
+        return bounds[0], bounds[1]
+
+    def _strike(self, row: int) -> None:
+        if self._dead_rows is not None:
+            self._dead_rows[row] = True
+        for block, first_row in self._blocks:
+            if first_row <= row < first_row + len(block.slots):
+                block.remove(row - first_row)
+                return
+
+    def _term(self, row: int) -> Term:
+        owner = self._filters[self.rows.slots[row]]
+        if owner is None:
+            return Term({}, ())
+        return owner.terms[self.rows.terms[row]]
+
+    def _satisfied(self, batch: Batch, publications: IntArray, rows: IntArray) -> BoolArray:
+        """Decide pairs by the definition: every value in its set, every residual condition TRUE."""
+        outcomes = np.zeros(len(rows), np.bool_)
+        for number, (publication, row) in enumerate(zip(publications.tolist(), rows.tolist(), strict=True)):
+            attributes, term = batch.publications[publication], self._term(row)
+            outcomes[number] = all(
+                values.accepts(attributes.get(name)) for name, values in term.box.items()
+            ) and all(
+                evaluate(condition, attributes) is True  # type: ignore[arg-type]
+                for condition in term.residual
+            )
+        return outcomes
+
+    def _ranks(self, batch: Batch, publication: int) -> tuple[dict[str, tuple[int, int]], bool]:
+        """The ranks of a publication's values, and whether they are vague: rows found need checking."""
+        ranks: dict[str, tuple[int, int]] = {}
+        vague = False
+        for name, axis in self._axes.items():
+            column = batch.column(name)
+            value, kind = column.values[publication], int(column.kinds[publication])
+            if isinstance(value, Range) and _needs_care(value, axis):
+                vague = True
+                ranks[name] = (ABSENT + 1, axis.ranks - 1)
+            else:
+                ranks[name] = axis.ranks_of(kind, int(column.ordinals[publication]), value)
+        return ranks, vague
+
+    def _confirmed(self, rows: IntArray, attributes: Mapping[str, Value | None], certain: bool) -> IntArray:
+        keep = [
+            (certain and not self._term(row).residual) or some_point_satisfies([self._term(row)], attributes)
+            for row in rows.tolist()
+        ]
+        return rows[np.array(keep, np.bool_)]
+
+    def _wants(self, attributes: Mapping[str, Value | None], name: str, code: int) -> bool:
+        return self._code(attributes, name) in (code, None)
+
+    def _code(self, attributes: Mapping[str, Value | None], name: str) -> int | None:
+        """The code of a publication's value, -1 if no filter wants it, None for a range of values."""
+        value = attributes.get(name)
+        if isinstance(value, Range):
+            if value.low != value.high:
+                return None
+            value = value.low
+        key = point_key(value)
+        return -1 if key is None else int(self._interners[name].codes_of([value])[0])
+
+
+def _needs_care(extent: Range, axis: Axis) -> bool:
+    """Whether a range reaches integers that the number line of doubles cannot tell apart."""
+    large = [end for end in (extent.low, extent.high) if abs(end) >= EXACT_MAX]
+    return bool(large) and (axis.has_large or any(math.isfinite(end) for end in large))

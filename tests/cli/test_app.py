@@ -1,0 +1,122 @@
+"""Do the other commands parse, print and end with the right code?"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from braid.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILTER = "symbol = 'ACME' AND price > 10"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ending:
+            main(arguments)
+        captured = capsys.readouterr()
+        code = ending.value.code
+        assert isinstance(code, int)
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_explain_says_which_condition_failed(run) -> None:
+    code, output, errors = run("explain", FILTER, '{"symbol": "ACME", "price": 9.5}')
+    assert (code, errors) == (1, "")
+    assert "price > 10" in output
+    assert "9.5" in output
+
+
+def test_explain_of_a_match(run) -> None:
+    assert run("explain", FILTER, '{"symbol": "ACME", "price": 12}')[0] == 0
+
+
+def test_explain_as_json(run) -> None:
+    code, output, _ = run("explain", "--json", FILTER, '{"symbol": "ACME"}')
+    assert code == 1
+    assert isinstance(json.loads(output), dict)
+
+
+def test_explain_reads_standard_input(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"box": {"height": 2}}\n')))
+    assert run("explain", "box.height = 2", "-")[0] == 0
+
+
+def test_explain_reads_a_pattern(run) -> None:
+    pattern = '{"price": [{"numeric": [">", 10]}]}'
+    assert run("explain", "--pattern", pattern, '{"price": 12}')[0] == 0
+    assert run("explain", "--pattern", pattern, '{"price": 10}')[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("price >", "{}"), "line 1, column 8"),
+        ((FILTER, "{"), "the publication is not JSON"),
+        ((FILTER, "[]"), "must be a JSON object"),
+        ((FILTER, '{"a": [1]}'), "attribute 'a'"),
+        (("--pattern", '{"a": 1}', "{}"), "$.a: "),
+    ],
+)
+def test_explain_says_what_it_cannot_read(run, arguments: tuple[str, ...], message: str) -> None:
+    code, output, errors = run("explain", *arguments)
+    assert (code, output) == (2, "")
+    assert errors.startswith("braid: ")
+    assert message in errors
+
+
+def test_text_from_standard_input_that_is_not_unicode(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": "\xff"}')))
+    code, _, errors = run("explain", "a = 1", "-")
+    assert code == 2
+    assert errors.startswith("braid: the publication is not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["match", "explain", "bench", "demo"]),
+        (("match",), ["--only-matching", "--on-error", "Examples:", "tail -f"]),
+        (("explain",), ["--pattern", "Examples:", "symbol = 'ACME'"]),
+        (("demo",), ["--seconds", "Examples:"]),
+        (("bench",), ["matching"]),
+        (("bench", "matching"), ["--quick", "--workload", "BRAID_DATA", "Examples:"]),
+    ],
+)
+def test_help(run, arguments: tuple[str, ...], words: list[str]) -> None:
+    code, output, _ = run(*arguments, "--help")
+    assert code == 0
+    assert [word for word in words if word not in output] == []
+
+
+def test_version(run) -> None:
+    code, output, _ = run("--version")
+    assert code == 0
+    assert output.startswith("braid ")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    command = (
+        "import sys\nfrom braid.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'numpy', 'pyspark', 'numba', 'braid.matching'} & set(sys.modules)), file=sys.stderr)"
+    )
+    finished = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
+    assert finished.stderr.strip() == "[]"
+
+
+def test_bench_refuses_what_it_does_not_know(run) -> None:
+    assert "choose from W1, W2, W3, W4" in run("bench", "matching", "--workload", "W9")[2]
+    assert "whole numbers" in run("bench", "matching", "--sizes", "many")[2]
+    assert run("bench", "matching", "--sizes", "0")[0] == 2
