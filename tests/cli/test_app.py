@@ -6,7 +6,8 @@ import io
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from braid.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 FILTER = "symbol = 'ACME' AND price > 10"
 
@@ -114,6 +116,36 @@ def test_help_imports_nothing_heavy() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert finished.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("ending", [0, 1])
+def test_demo_passes_its_options_on_and_ends_as_told(
+    run, monkeypatch: pytest.MonkeyPatch, ending: int
+) -> None:
+    asked = {}
+
+    def fake(**options: object) -> SimpleNamespace:
+        asked.update(options)
+        return SimpleNamespace(exit_code=ending)
+
+    monkeypatch.setattr("braid.cli.demo.run_demo", fake)
+    assert run("demo", "--seconds", "2.5", "--seed", "7", "--json")[0] == ending
+    assert asked == {"seconds": 2.5, "seed": 7, "json_output": True}
+
+
+def test_bench_prints_and_stores_one_report(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def fake(settings: Any, progress: bool) -> dict[str, object]:
+        asked.append(settings)
+        return {"benchmark": "matching"}
+
+    monkeypatch.setattr("braid.bench.matching.bench_matching", fake)
+    stored = tmp_path / "report.json"
+    code, output, _ = run("bench", "matching", "--quick", "--seed", "3", "--json", "--output", str(stored))
+    assert code == 0
+    assert json.loads(output) == json.loads(stored.read_text()) == {"benchmark": "matching"}
+    assert (asked[0].seed, asked[0].sizes) == (3, (1_000, 10_000))
 
 
 def test_bench_refuses_what_it_does_not_know(run) -> None:

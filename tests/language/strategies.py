@@ -45,12 +45,29 @@ BIG_INTEGERS = [
     *(-INT_MAX - 1 + offset for offset in (0, 1, 511, 512, 513)),
     3_037_000_500,  # its square is just above 2^63
 ]
-SMALL_FLOATS = [-2.5, -1.0, -0.5, -0.0, 0.0, 0.1, 0.25, 0.30000000000000004, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 7.75]
+SMALL_FLOATS = [
+    -2.5,
+    -1.0,
+    -0.5,
+    -0.0,
+    0.0,
+    0.1,
+    0.25,
+    0.30000000000000004,
+    0.3,
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    7.75,
+]
 WILD_FLOATS = [
     5e-324, -5e-324, 2.2250738585072014e-308, 1e-10, 1e16, 1e19, -1e19, 1e300, -1e300,
     1.7976931348623157e308, -1.7976931348623157e308, float(TWO_53), float(TWO_53 + 2), -float(TWO_53),
     9.223372036854775807e18, -9.223372036854775808e18, 9.223372036854774784e18, 4.611686018427388e18,
 ]  # fmt: skip
+EXACT_FLOATS = [-2.5, -1.0, -0.0, 0.25, 0.5, 1.5, 3.0]
 SPECIAL_FLOATS = [float("nan"), float("inf"), float("-inf")]
 STRINGS = [
     "", "a", "b", "A", "ab", "abc", "aba", "a%", "a_b", "%", "_", "\\", "a\\b", "it's", "''", "a b", "a\nb",
@@ -68,12 +85,26 @@ class Maker:
         typed: keep each attribute to its kind in `KINDS`, as the columns of a table do.
         arithmetic: how often, out of 10, a number is an expression.
         wild: use numbers at the limits and beyond 2^53.
+        depth: of nested conditions, at most.
+        common_ground: keep to text that Spark SQL reads as it stands: no float literals (they are
+            decimals there), no operands of different kinds, no division that could be by zero.
+        exact: keep to numbers whose sums and products are exact in doubles.
     """
 
     def __init__(
-        self, random: Random, *, typed: bool = False, arithmetic: int = 2, wild: bool = True, depth: int = 3
+        self,
+        random: Random,
+        *,
+        typed: bool = False,
+        arithmetic: int = 2,
+        wild: bool = True,
+        depth: int = 3,
+        common_ground: bool = False,
+        exact: bool = False,
     ) -> None:
+        self.exact = exact
         self.random = random
+        self.common_ground = common_ground
         self.typed = typed
         self.arithmetic = arithmetic
         self.wild = wild
@@ -85,6 +116,8 @@ class Maker:
         return self.random.choice(BIG_INTEGERS if self.wild and self._one_in(3) else SMALL_INTEGERS)
 
     def float(self) -> float:
+        if self.exact:
+            return self.random.choice(EXACT_FLOATS)
         return self.random.choice(WILD_FLOATS if self.wild and self._one_in(3) else SMALL_FLOATS)
 
     def string(self) -> str:
@@ -157,14 +190,14 @@ class Maker:
         return self.random.choice([self._name("boolean"), self._name("boolean"), "TRUE", "false", "NULL"])
 
     def _operand(self, kind: str) -> str:
-        if not self.typed and self._one_in(12):
-            kind = self.random.choice(["number", "string", "boolean"])
-        elif self.typed and self._one_in(40):
+        if (not self.typed and self._one_in(12)) or (
+            self.typed and not self.common_ground and self._one_in(40)
+        ):
             kind = self.random.choice(["number", "string", "boolean"])
         if kind == "number" and self.random.randrange(10) < self.arithmetic:
             return self._expression(self.random.randrange(1, 3))
         if self._one_in(30):
-            return self.random.choice(["NULL", "gone"])
+            return "NULL" if self.common_ground else self.random.choice(["NULL", "gone"])
         return self._name(kind) if self.random.random() < 0.6 else self._literal(kind)
 
     def _expression(self, depth: int) -> str:
@@ -175,20 +208,27 @@ class Maker:
             return f"-({inner})" if self._one_in(2) or inner.startswith("-") else f"-{inner}"
         sides = [self._expression(self.random.randrange(depth)) for _ in range(2)]
         left, right = (f"({side})" if self._one_in(3) else side for side in sides)
-        return f"{left} {self.random.choice('++--**/%')} {right}"
+        operator = self.random.choice("++--**/%")
+        if self.common_ground and operator in "/%":
+            right = self.random.choice(["2", "3", "-4"])
+        if self.exact and operator == "/":
+            right = self.random.choice(["2", "-4", "0"])
+        return f"{left} {operator} {right}"
 
     def _name(self, kind: str) -> str:
         kinds = ("integer", "float") if kind == "number" else (kind,)
         names = [name for name, its_kind in KINDS.items() if its_kind in kinds]
         name = self.random.choice(names)
-        return f"`{name}`" if "`" not in name and self._one_in(8) else name_text(name)
+        quotable = "`" not in name and not (self.common_ground and "." in name)
+        return f"`{name}`" if quotable and self._one_in(8) else name_text(name)
 
     def _literal(self, kind: str) -> str:
         if kind == "boolean":
             return self._word(self.random.choice(["TRUE", "FALSE"]))
         if kind == "string":
             return self.string_literal(self.string())
-        return literal_text(self.integer() if self.random.random() < 0.6 else self.float())
+        whole = self.common_ground or self.random.random() < 0.6
+        return literal_text(self.integer() if whole else self.float())
 
     def string_literal(self, value: str) -> str:
         """One of the ways to write a string: quotes doubled or escaped, characters by number."""

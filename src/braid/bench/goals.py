@@ -68,7 +68,7 @@ def decide_goals(cells: list[dict[str, Any]], batch: int) -> list[dict[str, Any]
             "below", 10, _ratio(groups("W2", 10_000), groups("W2", 100_000)),
         ),
         (
-            "index bytes per filter at 100,000, the largest over all workloads",
+            "bytes per filter that indexing adds at 100,000 filters, the largest over all workloads",
             "at most", 400, worst("braid", "memory", "bytes_per_filter"),
         ),
         (

@@ -12,19 +12,24 @@ from __future__ import annotations
 import os
 import re
 import tarfile
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from braid.bench.workloads import Conditions, Workload, random_stream
 from braid.errors import ConfigurationError
 
-__all__ = ["quotes_workload"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["quotes_archive", "quotes_workload"]
 
 _ARCHIVE = "stockquotes.tar.gz"
 _PAIR = re.compile(r"\[(\w+),(?:'([^']*)'|([-0-9.eE+]+))\]")
+_LINE = re.compile(
+    r"^(.*?\[symbol,'([^']*)'\].*?\[close,([-0-9.eE+]+)\].*?\[volume,([0-9]+)\].*)$", re.MULTILINE
+)
 _INTEGERS = frozenset({"volume"})
 
 OF_ONE_SYMBOL = 0.8
@@ -36,23 +41,19 @@ BAND_OF_ALL = (0.0005, 0.01)
 
 def quotes_workload(name: str, filters: int, publications: int, seed: int) -> Workload:
     """Filters over the quotes, and quotes in random order as publications."""
-    quotes = _read_quotes(str(_archive_path()))
+    lines, symbols, close, volume = _read_quotes(quotes_archive())
     words: dict[str, int] = {}
-    for quote in quotes:
-        words.setdefault(quote["symbol"], len(words))
-    symbol = np.array([words[quote["symbol"]] for quote in quotes])
-    close = np.array([quote["close"] for quote in quotes])
-    volume = np.array([quote["volume"] for quote in quotes])
+    symbol = np.array([words.setdefault(each, len(words)) for each in symbols])
     # A symbol is asked for as often as it is quoted, which drawing a random quote gives directly.
     random = random_stream(seed, f"{name}/filters")
-    drawn = symbol[random.integers(0, len(quotes), filters)]
+    drawn = symbol[random.integers(0, len(lines), filters)]
     of_one_symbol = random.random(filters) < OF_ONE_SYMBOL
     with_volume = ~of_one_symbol | (random.random(filters) < WITH_VOLUME)
     place, mass, busy = random.random(filters), random.random(filters), random.random(filters)
 
     low, high, above = np.zeros(filters), np.zeros(filters), np.zeros(filters)
     groups = [(of_one_symbol & (drawn == code), symbol == code, BAND_OF_SYMBOL) for code in range(len(words))]
-    groups.append((~of_one_symbol, np.ones(len(quotes), dtype=bool), BAND_OF_ALL))
+    groups.append((~of_one_symbol, np.ones(len(lines), dtype=bool), BAND_OF_ALL))
     for rows, among, (mass_min, mass_max) in groups:
         width = mass_min + mass[rows] * (mass_max - mass_min)
         begin = place[rows] * (1 - width)
@@ -100,11 +101,12 @@ def quotes_workload(name: str, filters: int, publications: int, seed: int) -> Wo
         words=words,
         text_attribute="symbol",
     )
-    order = random_stream(seed, f"{name}/publications").integers(0, len(quotes), publications)
-    return Workload(name, texts, conditions, [quotes[position] for position in order.tolist()])
+    order = random_stream(seed, f"{name}/publications").integers(0, len(lines), publications)
+    return Workload(name, texts, conditions, [_quote_of(lines[position]) for position in order.tolist()])
 
 
-def _archive_path() -> Path:
+def quotes_archive() -> Path:
+    """Where the quotes are, or a `ConfigurationError` that says how to provide them."""
     directory = os.environ.get("BRAID_DATA")
     if directory is not None:
         path = Path(directory) / _ARCHIVE
@@ -119,24 +121,25 @@ def _archive_path() -> Path:
     return path
 
 
-@lru_cache(maxsize=1)
-def _read_quotes(path: str) -> list[dict[str, Any]]:
-    """Every quote of the archive as attributes."""
-    quotes = []
+def _read_quotes(path: Path) -> tuple[list[str], list[str], NDArray[Any], NDArray[Any]]:
+    """Lines, symbols, closing prices and volumes of all quotes; whole quotes are made where needed."""
+    texts: dict[str, str] = {}
     with tarfile.open(path) as archive:
-        members = sorted((each for each in archive if each.isfile()), key=lambda each: each.name)
-        for member in members:
+        # In the order of the archive: going back in it means unpacking it from the start again.
+        for member in archive:
             content = archive.extractfile(member)
-            if content is None:
-                continue
-            for line in content.read().decode("ascii", errors="replace").splitlines():
-                quote: dict[str, Any] = {}
-                for key, text, number in _PAIR.findall(line):
-                    quote[key] = (
-                        text if not number else int(float(number)) if key in _INTEGERS else float(number)
-                    )
-                if {"symbol", "close", "volume"} <= quote.keys():
-                    quotes.append(quote)
-    if not quotes:
+            if content is not None:
+                texts[member.name] = content.read().decode("ascii", errors="replace")
+    found = _LINE.findall("\n".join(texts[name] for name in sorted(texts)))
+    if not found:
         raise ConfigurationError(f"{path} holds no stock quotes")
-    return quotes
+    lines, symbols, close, volume = (list(each) for each in zip(*found, strict=True))
+    return lines, symbols, np.array(close, dtype=np.float64), np.array(volume, dtype=np.float64)
+
+
+def _quote_of(line: str) -> dict[str, Any]:
+    """A quote's attributes: prices as floats, the volume as an integer, the rest as strings."""
+    return {
+        key: text if not number else int(number) if key in _INTEGERS else float(number)
+        for key, text, number in _PAIR.findall(line)
+    }

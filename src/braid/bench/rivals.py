@@ -11,6 +11,7 @@ and `plain` turns an answer into ordinary sets or integers for comparison.
 from __future__ import annotations
 
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,8 +61,8 @@ class Rival(ABC):
 
     @classmethod
     def beside(cls, others: Sequence[Rival], conditions: Conditions, destination: NDArray[np.int64]) -> Rival:
-        """Build it, sharing what one of `others` has already built where that is possible."""
-        return cls(conditions, destination)
+        """Build it, or share what one of `others` has already built where that is possible."""
+        return next((other for other in others if type(other) is cls), None) or cls(conditions, destination)
 
     def prepare(self, publications: Batch) -> Any:
         """What is made of the publications before the clock starts: nothing, for most."""
@@ -480,7 +481,9 @@ def _grouped(keys: NDArray[np.int64], values: NDArray[np.int64]) -> dict[int, ND
 
 @lru_cache
 def _compiled(name: str) -> Any:
-    return _imported("numba").njit(getattr(kernels, name))
+    # Kept on disk where the benchmark says so: its processes then compile once between them.
+    keep = "NUMBA_CACHE_DIR" in os.environ
+    return _imported("numba").njit(getattr(kernels, name), cache=keep)
 
 
 def _imported(package: str) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Contest", "Rate", "resident_bytes", "settled_memory", "significant", "spent", "traced_bytes"]
+__all__ = ["Contest", "Rate", "resident_bytes", "settled_memory", "significant", "spent", "traced_memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,12 @@ class Contest:
         """`run` will be called with the first of each pair, which counts as that many publications."""
         self._runs[name] = run, list(batches)
 
-    def hold(self, repeats: int, seconds: float, tick: Callable[[], None]) -> dict[str, Rate]:
-        """Everyone runs for about `seconds`, `repeats` times over; `tick` is called after each turn."""
+    def hold(self, repeats: int, seconds: float) -> dict[str, Rate]:
+        """Everyone runs for about `seconds`, `repeats` times over."""
         turns: dict[str, list[float]] = {name: [] for name in self._runs}
         for _ in range(repeats):
             for name, (run, batches) in self._runs.items():
                 turns[name].append(_rate(run, batches, seconds))
-                tick()
         return {name: Rate(statistics.median(rates), max(rates), min(rates)) for name, rates in turns.items()}
 
 
@@ -95,24 +94,24 @@ def settled_memory() -> Iterator[None]:
         gc.unfreeze()
 
 
-def traced_bytes(build: Callable[[], object]) -> int:
-    """Bytes that what `build` returns keeps allocated, NumPy's arrays included."""
+@contextmanager
+def traced_memory() -> Iterator[Callable[[], int]]:
+    """A function that says how many bytes are allocated since here, NumPy's arrays included."""
     gc.collect()
+
+    def allocated() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        kept = build()
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
-        del kept
+        yield allocated
     finally:
         tracemalloc.stop()
-    return after - before
 
 
 def resident_bytes() -> int | None:
     """Memory of this process that is in use, where the system says so."""
-    gc.collect()
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -24,7 +24,15 @@ from braid.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["WORKLOADS", "Conditions", "Workload", "make_workload", "random_stream"]
+__all__ = [
+    "WORKLOADS",
+    "Conditions",
+    "FloatArray",
+    "Workload",
+    "make_workload",
+    "random_stream",
+    "require_data",
+]
 
 Publications: TypeAlias = list[dict[str, Any]]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -116,6 +124,14 @@ def make_workload(name: str, filters: int, publications: int, seed: int) -> Work
     if name not in WORKLOADS:
         raise ConfigurationError(f"there is no workload {name!r}; choose from {', '.join(WORKLOADS)}")
     return WORKLOADS[name](name, filters, publications, seed)
+
+
+def require_data(name: str) -> None:
+    """A `ConfigurationError` when the workload needs data that this machine lacks."""
+    if name == "W4":
+        from braid.bench.quotes import quotes_archive
+
+        quotes_archive()
 
 
 def _ranges(name: str, filters: int, publications: int, seed: int) -> Workload:

@@ -177,10 +177,13 @@ def demo(
         bool, typer.Option("--json", help="Print the result as JSON and show no display.")
     ] = False,
 ) -> None:
-    """Watch a stock ticker on the embedded bus, each delivery checked by a plain second opinion."""
+    """Watch a stock ticker on the embedded bus, each delivery checked by a plain second opinion.
+
+    Exit code 0: every delivery was right; 1: some were not.
+    """
     from braid.cli.demo import run_demo
 
-    run_demo(seconds=seconds, seed=seed, json_output=as_json)
+    raise typer.Exit(run_demo(seconds=seconds, seed=seed, json_output=as_json).exit_code)
 
 
 @bench.command(

@@ -23,7 +23,17 @@ from braid.matching import FilterIndex
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["Disconnected", "Draft", "Effect", "Mailroom", "Readable", "Router", "Settled", "WaitGraph", "statistics_of"]
+__all__ = [
+    "Disconnected",
+    "Draft",
+    "Effect",
+    "Mailroom",
+    "Readable",
+    "Router",
+    "Settled",
+    "WaitGraph",
+    "statistics_of",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from braid.embedded.engine import Engine
     from braid.embedded.mailbox import Mailbox
 
-__all__ = ["DELIVERIES_IN_A_ROW_MAX", "Callback", "CallbackTask", "CallbackThread", "Delivery", "ErrorHandler"]
+__all__ = [
+    "DELIVERIES_IN_A_ROW_MAX",
+    "Callback",
+    "CallbackTask",
+    "CallbackThread",
+    "Delivery",
+    "ErrorHandler",
+]
 
 Callback: TypeAlias = Callable[[Publication], Any]
 ErrorHandler: TypeAlias = Callable[[BaseException, "Publication | None"], object]

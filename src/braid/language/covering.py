@@ -2,8 +2,8 @@
 
 Exact for boxes; with residuals `covers` never says yes wrongly and `intersects` never says no
 wrongly. A union covers a box if cutting out one box after the other leaves nothing of it, which is
-why no single box needs to cover it. In the worst case the pieces multiply, so there is a bound
-beyond which the answer is a safe no.
+why no single box needs to cover it. In the worst case the pieces multiply, so there is a bound on
+the work; beyond it the answer is the safe one.
 """
 
 from __future__ import annotations
@@ -14,45 +14,104 @@ from braid.language.normal_form import Box, Term, term_covers, terms_intersectio
 from braid.language.value_sets import ANYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["PIECES_MAX", "covers", "intersects", "remainder"]
+__all__ = ["STEPS_MAX", "covers", "intersects", "remainder"]
 
-# A few hundred milliseconds of work at most; filters written by people need a handful of pieces.
-PIECES_MAX = 20_000
+# Comparisons of two boxes for one question: well below a second. Filters written by people need a
+# handful; two unions of some hundred boxes each stay within it.
+STEPS_MAX = 200_000
+
+
+class _OutOfSteps(Exception):
+    """The question is too large to be decided."""
+
+
+class _Steps:
+    """What is left to spend on one question."""
+
+    def __init__(self) -> None:
+        self._left = STEPS_MAX
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _OutOfSteps
 
 
 def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
     """Whether every publication that satisfies a term of `narrower` satisfies one of `wider`."""
-    return all(
-        any(term_covers(candidate, term) for candidate in wider) or remainder(term, wider) == []
-        for term in narrower
-    )
+    steps = _Steps()
+    if len(wider) == 1:
+        return all(term_covers(wider[0], term) for term in narrower)
+    candidates = _Candidates(wider)
+    try:
+        return all(candidates.cover(term, steps) for term in narrower)
+    except _OutOfSteps:
+        return False
 
 
 def intersects(first: Sequence[Term], second: Sequence[Term]) -> bool:
     """Whether some publication can satisfy both."""
-    return any(terms_intersection(left, right) is not None for left in first for right in second)
+    for left in first:
+        for right in second:
+            if terms_intersection(left, right) is not None:
+                return True
+        if len(first) * len(second) > STEPS_MAX:
+            return True
+    return False
 
 
-def remainder(term: Term, wider: Sequence[Term]) -> list[Box] | None:
-    """The boxes that remain of `term` outside all of `wider`; None when there were too many pieces.
+def remainder(term: Term, wider: Iterable[Term]) -> list[Box] | None:
+    """The boxes that remain of `term` outside all of `wider`; None when that is too much work.
 
     A term of `wider` counts only if its residual is part of the residual of `term`: then, within
     `term`, its residual always holds and it is as good as its box.
     """
+    try:
+        return _remainder(term, wider, _Steps())
+    except _OutOfSteps:
+        return None
+
+
+class _Candidates:
+    """The terms of a union, arranged so that those which could cover a given one are found quickly."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self._terms = terms
+        self._keys = {_key(term) for term in terms}
+        # What covers a box constrains no attribute that the box leaves free.
+        self._by_name: dict[str | None, list[Term]] = {}
+        for term in terms:
+            self._by_name.setdefault(next(iter(term.box), None), []).append(term)
+
+    def cover(self, term: Term, steps: _Steps) -> bool:
+        if _key(term) in self._keys:
+            return True
+        for candidate in self._possible(term):
+            steps.spend(1 + len(candidate.residual) * len(term.residual))
+            if term_covers(candidate, term):
+                return True
+        return not _remainder(term, self._terms, steps)
+
+    def _possible(self, term: Term) -> Iterator[Term]:
+        for name in (None, *term.box):
+            yield from self._by_name.get(name, ())
+
+
+def _key(term: Term) -> object:
+    return (frozenset(term.box.items()), term.residual)
+
+
+def _remainder(term: Term, wider: Iterable[Term], steps: _Steps) -> list[Box]:
     residual = set(term.residual)
     pieces: list[Box] = [term.box]
-    made = 0
     for candidate in wider:
-        if not residual.issuperset(candidate.residual):
-            continue
-        pieces = [rest for piece in pieces for rest in _outside(piece, candidate.box)]
-        made += len(pieces)
         if not pieces:
-            return []
-        if made > PIECES_MAX:
-            return None
+            break
+        steps.spend(len(pieces))
+        if residual.issuperset(candidate.residual):
+            pieces = [rest for piece in pieces for rest in _outside(piece, candidate.box)]
     return pieces
 
 

@@ -94,7 +94,10 @@ def _operated(operator: str, left: Bounds, right: Bounds) -> Bounds | None:
         corners = [-size if left.low < 0 else 0.0, size if left.high > 0 else 0.0]
     if any(map(math.isnan, corners)) or _may_be_nan(operator, left, right):
         return Bounds(-math.inf, math.nan, may_be_null=True)
-    low, high = math.nextafter(min(corners), -math.inf), math.nextafter(max(corners), math.inf)
+    low, high = min(corners), max(corners)
+    if operator == "%":
+        return Bounds(low, high, may_be_null)  # exact: a remainder is never rounded
+    low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
     # The points of a range may be integers, whose sums and products overflow to NULL.
     overflows = operator in "+-*" and max(-low, high) > INT_MAX
     return Bounds(low, high, may_be_null or overflows)

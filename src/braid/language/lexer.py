@@ -19,15 +19,17 @@ KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "
 _INTEGER_MAX = INT_MAX + 1
 INTEGER_HINT = "integers are 64-bit; write it with a decimal point to make it a float"
 
+# A word and the space behind it.
 _TOKEN = re.compile(
     r"""
-      (?P<space>\s+)
-    | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
+    (?:
+      (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
     | (?P<word>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
     | (?P<string>'(?:[^'\\]|\\.|'')*')
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<comment>--|/\*)
     | (?P<operator><>|!=|<=|>=|[=<>+\-*/%(),])
+    )\s*
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -60,13 +62,13 @@ def is_plain_name(name: str) -> bool:
 def tokenize(text: str) -> list[Token]:
     """The words of a filter, ending with one of kind `end`."""
     tokens: list[Token] = []
-    position, end = 0, len(text)
+    position, end = len(text) - len(text.lstrip()), len(text)
     match_at = _TOKEN.match
     while position < end:
         match = match_at(text, position)
         if match is None:
             _refuse_character(text, position)
-        kind, word = match.lastgroup, match.group()
+        kind, word = match.lastgroup, match[match.lastgroup]  # type: ignore[index]
         if kind == "operator":
             tokens.append(Token("<>" if word == "!=" else word, None, position, word))
         elif kind == "word":
@@ -107,10 +109,11 @@ def _number(text: str, word: str, position: int) -> int | float:
     if not word.isascii():
         raise FilterSyntaxError(text, position, repr(word), "a number", "write digits as 0 to 9")
     if word.isdigit():
-        # Only the length is looked at first: turning a million digits into a number takes long.
-        if len(word.lstrip("0")) > 19 or int(word) > _INTEGER_MAX:
+        # Python refuses to make a number of thousands of digits, were they all zeros.
+        digits = word.lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) > _INTEGER_MAX:
             raise FilterSyntaxError(text, position, _shortened(word), "a 64-bit integer", INTEGER_HINT)
-        return int(word)
+        return int(digits)
     value = float(word)
     if math.isinf(value):
         raise FilterSyntaxError(text, position, _shortened(word), "a number that fits into a double")

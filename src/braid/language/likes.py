@@ -11,14 +11,17 @@ from functools import lru_cache
 
 __all__ = [
     "CANONICAL_ESCAPE",
+    "DEFAULT_ESCAPE",
     "LikeMatcher",
     "LikePatternError",
+    "canonical_like",
     "escape_like",
     "like_matcher",
     "like_prefix",
     "parse_like",
 ]
 
+DEFAULT_ESCAPE = "\\"
 # The escape character of canonical text: unlike the backslash it means nothing in a string literal.
 CANONICAL_ESCAPE = "!"
 
@@ -36,7 +39,7 @@ ANY_CHARACTER = _Wildcard()
 
 
 def parse_like(pattern: str, escape: str) -> list[str | _Wildcard]:
-    """The pattern as plain characters and wildcards."""
+    """The pattern as plain characters and wildcards; among neighbouring wildcards one `%` comes last."""
     tokens: list[str | _Wildcard] = []
     characters = iter(pattern)
     for character in characters:
@@ -49,7 +52,8 @@ def parse_like(pattern: str, escape: str) -> list[str | _Wildcard]:
             if not tokens or tokens[-1] is not ANY_RUN:
                 tokens.append(ANY_RUN)
         elif character == "_":
-            tokens.append(ANY_CHARACTER)
+            at = len(tokens) - (bool(tokens) and tokens[-1] is ANY_RUN)
+            tokens.insert(at, ANY_CHARACTER)
         else:
             tokens.append(character)
     return tokens
@@ -110,6 +114,20 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, str]:
     rest = tokens[len(prefix) :]
     form = "exact" if not rest else "prefix" if rest == [ANY_RUN] else "general"
     return "".join(prefix), form
+
+
+def canonical_like(pattern: str, escape: str) -> tuple[str, str]:
+    """A pattern and an escape character that mean the same, equal for patterns written differently."""
+    written: list[str] = []
+    result = DEFAULT_ESCAPE
+    for token in parse_like(pattern, escape):
+        if isinstance(token, _Wildcard):
+            written.append("%" if token is ANY_RUN else "_")
+        else:
+            written.append(escape_like(token))
+            if token in "%_!\\":
+                result = CANONICAL_ESCAPE
+    return "".join(written), result
 
 
 def escape_like(text: str) -> str:

@@ -32,7 +32,7 @@ from braid.language.expressions import (
     ValueExpression,
     attribute_names,
 )
-from braid.language.likes import like_prefix
+from braid.language.likes import canonical_like, like_prefix
 from braid.language.text import condition_text, value_set_text, value_text
 from braid.language.value_sets import (
     ANYTHING,
@@ -84,9 +84,6 @@ class Term:
     residual: tuple[Condition, ...] = ()
 
 
-_EVERYTHING = Term({})
-
-
 def normal_form(condition: Condition) -> tuple[Term, ...]:
     """The terms of a filter, simplified and in a fixed order; none when nothing can satisfy it."""
     terms = _terms(_without_not(condition, negated=False))
@@ -111,19 +108,24 @@ def term_text(term: Term) -> str:
 def terms_intersection(first: Term, second: Term) -> Term | None:
     """What satisfies both terms, None when nothing can (as far as boxes and simple residuals tell)."""
     box = dict(first.box)
-    for name, values in second.box.items():
+    if not _narrow(box, second.box):
+        return None
+    if not second.residual:
+        return Term(box, first.residual)
+    residual = _combined_residual(first.residual + second.residual)
+    return None if residual is None else Term(box, residual)
+
+
+def _narrow(box: dict[str, ValueSet], other: Box) -> bool:
+    """Make `box` its intersection with `other`; False when nothing is left of it."""
+    for name, values in other.items():
         existing = box.get(name)
-        common = values if existing is None else existing.intersection(values)
-        if not common:
-            return None
-        box[name] = common
-    residual = first.residual
-    if second.residual:
-        combined = _combined_residual(first.residual + second.residual)
-        if combined is None:
-            return None
-        residual = combined
-    return Term(box, residual)
+        if existing is not None:
+            values = existing.intersection(values)
+        if not values:
+            return False
+        box[name] = values
+    return True
 
 
 # Negation normal form.
@@ -212,7 +214,7 @@ def _is_null(operand: ValueExpression, negated: bool) -> Condition:
 
 def _like(condition: Like, negated: bool) -> Condition:
     if isinstance(condition.operand, Attribute):
-        return Like(condition.operand, condition.pattern, condition.escape, negated)
+        return Like(condition.operand, *canonical_like(condition.pattern, condition.escape), negated)
     # The operand is a literal, or arithmetic, which never yields a string.
     outcome = isinstance(condition.operand, Literal) and evaluate(
         Like(condition.operand, condition.pattern, condition.escape, negated), {}
@@ -301,6 +303,8 @@ def _as_residual(condition: Condition) -> list[Term]:
 
 def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ...] | None:
     """Sorted, without repeats, comparisons of the same two sides merged; None if they contradict."""
+    if len(conditions) < 2:
+        return conditions
     orders: dict[tuple[ValueExpression, ValueExpression], int] = {}
     others: set[Condition] = set()
     for condition in conditions:
@@ -331,7 +335,8 @@ def _terms(condition: Condition) -> list[Term]:
 
 
 def _product(conditions: tuple[Condition, ...]) -> list[Term]:
-    common = _EVERYTHING
+    box: dict[str, ValueSet] = {}
+    residual: list[Condition] = []
     factors: list[list[Term]] = []
     alternatives: list[Condition] = []
     for condition in conditions:
@@ -339,14 +344,19 @@ def _product(conditions: tuple[Condition, ...]) -> list[Term]:
         if len(terms) > 1:
             factors.append(terms)
             alternatives.append(condition)
-            continue
-        narrowed = terms_intersection(common, terms[0]) if terms else None
-        if narrowed is None:
+        elif not terms or not _narrow(box, terms[0].box):
             return []
-        common = narrowed
+        else:
+            residual += terms[0].residual
     if math.prod(map(len, factors)) > TERMS_MAX:
-        factors = [_as_residual(condition) for condition in alternatives]
-    product = [common]
+        factors = []
+        residual += alternatives
+        if not _narrow(box, _bounds_of_all(alternatives)):
+            return []
+    combined = _combined_residual(tuple(residual))
+    if combined is None:
+        return []
+    product = [Term(box, combined)]
     for terms in factors:
         pairs = (terms_intersection(left, right) for left in product for right in terms)
         product = [term for term in pairs if term is not None]
@@ -416,17 +426,31 @@ def _absorbed(terms: list[Term]) -> list[Term]:
     """Without the terms that another one covers."""
     if len(terms) > ABSORBED_MAX:
         return terms
-    kept: list[Term] = []
-    # Fewer conditions cover more, so they come first and every term meets its possible coverers.
-    for term in sorted(terms, key=lambda t: (len(t.residual), len(t.box), term_text(t))):
-        if not any(term_covers(other, term) for other in kept):
-            kept = [other for other in kept if not term_covers(term, other)]
-            kept.append(term)
-    return kept
+    numbers: dict[Condition, int] = {}
+    kept: list[tuple[Term, frozenset[int]]] = []
+    # Fewer conditions cover more, so most terms meet what covers them when their turn comes.
+    for term in sorted(terms, key=lambda term: (len(term.residual), len(term.box))):
+        residual = frozenset([numbers.setdefault(each, len(numbers)) for each in term.residual])
+        if not any(theirs <= residual and _box_covers(other.box, term.box) for other, theirs in kept):
+            kept = [
+                (other, theirs)
+                for other, theirs in kept
+                if not (residual <= theirs and _box_covers(term.box, other.box))
+            ]
+            kept.append((term, residual))
+    return [term for term, _ in kept]
 
 
 def term_covers(wider: Term, narrower: Term) -> bool:
     """Whether everything that satisfies `narrower` satisfies `wider`, by boxes and equal residuals."""
-    return set(wider.residual) <= set(narrower.residual) and all(
-        name in narrower.box and values.covers(narrower.box[name]) for name, values in wider.box.items()
+    return _box_covers(wider.box, narrower.box) and (
+        not wider.residual or set(wider.residual) <= set(narrower.residual)
     )
+
+
+def _box_covers(wider: Box, narrower: Box) -> bool:
+    for name, values in wider.items():
+        theirs = narrower.get(name)
+        if theirs is None or not values.covers(theirs):
+            return False
+    return True

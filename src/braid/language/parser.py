@@ -14,6 +14,7 @@ Constant arithmetic is folded, so `price > 2 * 5` is as good as `price > 10`.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from braid.errors import FilterSyntaxError
@@ -36,7 +37,7 @@ from braid.language.expressions import (
     ValueExpression,
 )
 from braid.language.lexer import INTEGER_HINT, Token, tokenize
-from braid.language.likes import LikePatternError, parse_like
+from braid.language.likes import DEFAULT_ESCAPE, LikePatternError, parse_like
 from braid.language.values import INT_MAX, INT_MIN
 
 __all__ = ["DEPTH_MAX", "TEXT_LENGTH_MAX", "parse"]
@@ -55,6 +56,10 @@ _CONDITION_TYPES = (Comparison, Between, InList, Like, IsNull, Holds, Not, And, 
 # Which family a piece of text belongs to is known only once it has been read: `(a)` may turn out to
 # be a boolean attribute that must hold, or the left side of `(a) > 3`.
 _Node: TypeAlias = Condition | ValueExpression
+
+
+# Filters speak of the same attributes again and again; one node for each does.
+_attribute = lru_cache(maxsize=4096)(Attribute)
 
 
 def parse(text: str) -> Condition:
@@ -151,7 +156,7 @@ class _Parser:
     def _like(self, operand: ValueExpression, negated: bool) -> Condition:
         at = self._token
         pattern = self._string("a pattern in quotes")
-        escape = "\\"
+        escape = DEFAULT_ESCAPE
         if self._take("ESCAPE"):
             escape_at = self._token
             escape = self._string("a single character in quotes")
@@ -194,7 +199,7 @@ class _Parser:
         token, kind = self._token, self._kind
         if kind == "name":
             self._move()
-            return Attribute(token.value)  # type: ignore[arg-type]
+            return _attribute(token.value)  # type: ignore[arg-type]
         if kind == "literal":
             if type(token.value) is int and token.value > INT_MAX:
                 self._refuse(token, "a 64-bit integer", INTEGER_HINT)

@@ -27,9 +27,9 @@ from braid.language.expressions import (
     Or,
     ValueExpression,
 )
-from braid.language.intervals import TOP, Intervals, complement, contains, intersection, union
+from braid.language.intervals import TOP, Intervals, complement, contains, intersection, union, union_of_all
 from braid.language.lexer import is_plain_name
-from braid.language.likes import CANONICAL_ESCAPE, escape_like
+from braid.language.likes import CANONICAL_ESCAPE, DEFAULT_ESCAPE, canonical_like, escape_like
 from braid.language.value_sets import (
     ANYTHING,
     BOOLEAN_LINE,
@@ -87,7 +87,9 @@ def value_text(expression: ValueExpression) -> str:
             right = f"({right})"
         return f"{left} {expression.operator} {right}"
     inner = value_text(expression.operand)
-    return f"-{inner}" if isinstance(expression.operand, Attribute) else f"-({inner})"
+    if isinstance(expression.operand, Arithmetic):
+        return f"-({inner})"
+    return f"- {inner}" if inner.startswith("-") else f"-{inner}"  # two in a row would begin a comment
 
 
 def condition_text(condition: Condition) -> str:
@@ -114,11 +116,8 @@ def condition_text(condition: Condition) -> str:
 
 
 def _pattern_text(condition: Like) -> str:
-    text = literal_text(condition.pattern)
-    uses_escape = condition.escape in condition.pattern
-    if not uses_escape or condition.escape == "\\":
-        return text
-    return f"{text} ESCAPE {literal_text(condition.escape)}"
+    escape = "" if condition.escape == DEFAULT_ESCAPE else f" ESCAPE {literal_text(condition.escape)}"
+    return literal_text(condition.pattern) + escape
 
 
 def _nested(condition: Condition, looser: tuple[type, ...]) -> str:
@@ -161,9 +160,7 @@ def _number_parts(name: str, values: ValueSet) -> list[str]:
     shared: set[int] = set()
     for low, high in different:
         shared.update(range(float_to_ordinal(float(low)), float_to_ordinal(float(high - 1)) + 1))
-    apart: Intervals = ()
-    for ordinal in shared:
-        apart = union(apart, ((ordinal, ordinal + 1),))
+    apart = union_of_all(((ordinal, ordinal + 1),) for ordinal in shared)
     parts = _float_parts(name, intersection(floats, complement(apart, FLOAT_LINE)))
     for ordinal in sorted(shared):
         parts += _shared_double_parts(name, ordinal, integers, contains(floats, ordinal))
@@ -263,9 +260,8 @@ def _is_shorter(closed: str | None, opened: str | None) -> bool:
 
 def _string_interval_text(name: str, low: str, high: object) -> str:
     if low and strings_with_prefix(low).strings == ((low, high),):
-        pattern = escape_like(low)
-        escape = f" ESCAPE '{CANONICAL_ESCAPE}'" if pattern != low or "\\" in low else ""
-        return f"{name} LIKE {literal_text(pattern + '%')}{escape}"
+        pattern, escape = canonical_like(escape_like(low) + "%", CANONICAL_ESCAPE)
+        return f"{name} LIKE {_pattern_text(Like(Attribute(name), pattern, escape))}"
     lower = upper = ""
     if low:
         lower = f"> {literal_text(low[:-1])}" if low.endswith("\0") else f">= {literal_text(low)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braid.language.intervals import (
     EMPTY,
@@ -207,13 +207,13 @@ def strings_with_prefix(prefix: str) -> ValueSet:
 
 def integers_of_floats(floats: Intervals) -> Intervals:
     """The integers whose nearest double is in the set."""
-    result: Intervals = EMPTY
+    integers: list[Intervals] = []
     for low, high in floats:
         first = _first_integer_from(ordinal_to_float(low))
         last = INT_MAX + 1 if high == FLOAT_LINE[1] else _first_integer_from(ordinal_to_float(high))
         if first < last:
-            result = union(result, ((first, last),))
-    return result
+            integers.append(((first, last),))
+    return union_of_all(integers)
 
 
 def integers_between(extent: Range) -> tuple[int, int]:
@@ -234,20 +234,22 @@ def floats_between(extent: Range) -> tuple[int, int]:
     return low, ordinal_after(high)
 
 
-def _stretch(operator: str, low: int | str, high: int | str, line: tuple[object, object]) -> Intervals:
+def _stretch(operator: str, low: Any, high: Any, line: tuple[Any, Any]) -> Intervals:
     """The part of `line` on the operator's side of the points `[low, high)` that equal the literal."""
     start, end = line
     if operator == "=":
-        stretches: tuple[tuple[object, object], ...] = ((low, high),)
-    elif operator == "<>":
-        stretches = ((start, low), (high, end)) if low < high else (line,)  # type: ignore[operator]
+        start, end = low, high
     elif operator == "<":
-        stretches = ((start, low),)
+        end = low
     elif operator == "<=":
-        stretches = ((start, high),)
+        end = high
+    elif operator == ">":
+        start = high
+    elif operator == ">=":
+        start = low
     else:
-        stretches = ((high if operator == ">" else low, end),)
-    return tuple((a, b) for a, b in stretches if a < b)  # type: ignore[operator]
+        return complement(((low, high),), line) if low < high else (line,)
+    return ((start, end),) if start < end else EMPTY
 
 
 def integers_equal_to(literal: float) -> tuple[int, int]:

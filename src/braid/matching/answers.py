@@ -87,19 +87,30 @@ class Answer(Protocol):
         """Single matches."""
         ...
 
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        """For which of these publications further matches still matter; None for all of them."""
+        ...
+
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         """Which of these candidates still matter; None for all of them."""
         ...
 
 
 def set_bits(bits: WordArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The (line, column) of every bit that is set, line by line."""
-    flat = bits.ravel()
-    found = np.flatnonzero(flat)
-    octets = flat[found].view(np.uint8).reshape(len(found), 8)
-    which, bit = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
-    lines, words = np.divmod(found[which], bits.shape[1])
-    return lines, words * 64 + bit
+    """The (line, column) of every bit that is set, in no particular order."""
+    words = bits.ravel()
+    place = np.flatnonzero(words)
+    words = words[place]
+    places, offsets = [place[:0]], [place[:0]]
+    while len(words):
+        # Each turn takes the lowest bit of every word that has one left.
+        rest = words & (words - np.uint64(1))
+        places.append(place)
+        offsets.append(np.bitwise_count((words ^ rest) - np.uint64(1)).astype(np.int64))
+        left = rest != 0
+        words, place = rest[left], place[left]
+    lines, word = np.divmod(np.concatenate(places), bits.shape[1])
+    return lines, word * 64 + np.concatenate(offsets)
 
 
 class Pairs:
@@ -116,6 +127,9 @@ class Pairs:
     def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
         self._publications.append(publications)
         self._slots.append(slots)
+
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        return None
 
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         return None
@@ -145,6 +159,9 @@ class Counts:
     def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
         self._repeatable.add_pairs(publications, slots)
 
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        return None
+
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         return None
 
@@ -160,15 +177,21 @@ class Counts:
 class Destinations:
     """Which destinations have at least one matching filter. Filters without one do not count."""
 
-    def __init__(self, size: int, groups: int, group_of_slot: npt.NDArray[np.int32]) -> None:
+    def __init__(self, size: int, groups: int, used: BoolArray, group_of_slot: npt.NDArray[np.int32]) -> None:
         """
         Args:
             size: how many publications there are.
             groups: how many destinations there are.
+            used: which of them have any filter.
             group_of_slot: the destination of each filter.
         """
-        self.matrix: BoolArray = np.zeros((groups, size), np.bool_)
+        self._groups = groups
         self._group_of_slot = group_of_slot
+        words = max(1, (groups + 63) // 64)
+        self._reached = np.zeros((size, words), np.uint64)
+        self._all = np.zeros(words * 64, np.bool_)
+        self._all[:groups] = used
+        self._all = np.packbits(self._all, bitorder="little").view(np.uint64)
 
     def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
         if block.groups is None:
@@ -179,15 +202,31 @@ class Destinations:
         groups = block.groups.groups
         if groups[0] < 0:
             groups, reached = groups[1:], reached[1:]
-        self.matrix[np.ix_(groups, publications)] |= reached
+        spread = np.zeros((self._reached.shape[1] * 64, len(publications)), np.bool_)
+        spread[groups] = reached
+        octets = np.packbits(spread, axis=0, bitorder="little")
+        self._reached[publications] |= np.ascontiguousarray(octets.T).view(np.uint64)
 
     def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
         groups = self._group_of_slot[slots]
         named = groups >= 0
-        self.matrix[groups[named], publications[named]] = True
+        groups, publications = groups[named], publications[named]
+        bits = np.uint64(1) << (groups % 64).astype(np.uint64)
+        np.bitwise_or.at(self._reached, (publications, groups // 64), bits)
+
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        reached = self._reached[publications]
+        if reached.shape[1] == 1:
+            return np.asarray(reached[:, 0] != self._all[0])
+        return np.asarray((reached != self._all).any(axis=1))
 
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         groups = self._group_of_slot[slots]
-        wanted = groups >= 0
-        wanted[wanted] = ~self.matrix[groups[wanted], publications[wanted]]
-        return wanted
+        words = self._reached[publications, groups // 64]
+        reached = (words >> (groups % 64).astype(np.uint64)) & np.uint64(1) != 0
+        return ~reached & (groups >= 0)
+
+    def result(self) -> BoolArray:
+        """One line per publication, one column per destination."""
+        flags = np.unpackbits(self._reached.view(np.uint8), axis=1, bitorder="little")
+        return flags[:, : self._groups].view(np.bool_)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +28,21 @@ from braid.language.value_sets import (
     floats_between,
 )
 from braid.language.values import Range, float_to_ordinal
-from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column
+from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray
 
-__all__ = ["EXACT_CELLS_MAX", "MERGED_CELLS", "Axis", "plain_numbers"]
+__all__ = ["EXACT_CELLS_MAX", "MERGED_CELLS", "MERGED_CELLS_OF_MANY", "Axis", "plain_numbers"]
 
 # Up to this many stretches every one has a cell of its own: integers in [1, 256] need 516.
 EXACT_CELLS_MAX = 640
-# Otherwise so many cells per line. More: fewer second looks; each cell costs a bit or two per filter.
-MERGED_CELLS = 120
-# Strings seen lately are remembered with their rank; the memory is emptied when it is full.
-REMEMBERED_STRINGS_MAX = 4096
+# Otherwise so many cells per line. More: fewer second looks; each cell costs two bits per filter.
+MERGED_CELLS = 128
+# The same where there are so many filters that memory matters most.
+MERGED_CELLS_OF_MANY = 96
+# The cells of so many different integers and strings are remembered.
+REMEMBERED_MAX = 4096
 
 _FIRST_NUMBER = 3
+_DISCRETE = {int, str, type(None)}
 # One further in than 2^53 itself: `< 2^53 + 1` has the bound 2^53 for doubles and accepts that integer.
 _SMALL_LOW, _SMALL_HIGH = float_to_ordinal(-float(EXACT_MAX)) + 1, float_to_ordinal(float(EXACT_MAX))
 _LARGE_NEGATIVE: Intervals = ((INTEGER_LINE[0], -EXACT_MAX + 1),)
@@ -66,10 +70,11 @@ class Axis:
     __slots__ = (
         "_cell_bounds",
         "_cell_of_rank",
+        "_cell_of_value",
         "_first_large",
         "_first_string",
         "_large",
-        "_remembered",
+        "_start_of_rank",
         "_strings",
         "cell_starts",
         "exact",
@@ -79,26 +84,33 @@ class Axis:
     )
 
     def __init__(
-        self, name: str, plain_bounds: npt.NDArray[np.int64], others: Iterable[ValueSet] = ()
+        self,
+        name: str,
+        plain_bounds: npt.NDArray[np.int64],
+        others: Iterable[ValueSet] = (),
+        merged_cells: int = MERGED_CELLS,
     ) -> None:
         """
         Args:
             name: the attribute.
             plain_bounds: both ends of all plain intervals of numbers, as ordinals, in any order.
             others: the sets that are anything else.
+            merged_cells: how many cells a line may have where not every stretch gets its own.
         """
         self.name = name
         numbers, strings, large = _bounds_of(others)
         numbers_array = np.concatenate([plain_bounds, np.array(sorted(numbers), np.int64)])
         unique = np.unique(numbers_array)
-        self.numbers = unique[(unique > FLOAT_LINE[0]) & (unique < FLOAT_LINE[1])]
+        inner = unique[(unique > FLOAT_LINE[0]) & (unique < FLOAT_LINE[1])]
+        self._start_of_rank = np.concatenate([[FLOAT_LINE[0]] * (_FIRST_NUMBER + 1), inner, [FLOAT_LINE[1]]])
+        self.numbers = self._start_of_rank[_FIRST_NUMBER + 1 : -1]
         self._strings = sorted(strings)
         self._large = sorted(large)
         self._first_string = _FIRST_NUMBER + len(self.numbers) + 1
         self._first_large = self._first_string + len(self._strings) + 1
         self.ranks = self._first_large + (len(self._large) + 1 if self._large else 0)
-        self._remembered: dict[str, int] = {}
-        self._make_cells()
+        self._cell_of_value: dict[Any, int] | None = {}
+        self._make_cells(merged_cells)
 
     @property
     def cells(self) -> int:
@@ -146,13 +158,15 @@ class Axis:
                 merged.append((first, last))
         return merged
 
-    def cells_of(self, column: Column) -> npt.NDArray[np.int64]:
+    def cells_of(self, column: Column) -> npt.NDArray[np.integer[Any]]:
         """The cell of every value of a column. Ranges have none: theirs is left as absent."""
+        if column.types <= _DISCRETE and self._cell_of_value is not None:
+            return self._remembered_cells(column)
         cells = self._number_cells(column.ordinals)
-        if column.uniform:
-            cells[~column.present] = 0
-            return cells
         kinds = column.kinds
+        if column.uniform:
+            cells[kinds == ABSENT] = 0
+            return cells
         cells[kinds <= TRUE] = kinds[kinds <= TRUE]  # absent, False and True are cells 0, 1 and 2
         for row in np.flatnonzero(kinds == STRING):
             cells[row] = self._cell_of_rank[self._string_rank(column.values[row])]
@@ -161,6 +175,31 @@ class Axis:
                 cells[row] = self._cell_of_rank[self._large_rank(column.values[row])]
         cells[kinds > LARGE] = 0
         return cells
+
+    def _remembered_cells(self, column: Column) -> npt.NDArray[np.integer[Any]]:
+        """Integers and strings repeat, so their cells are remembered, which beats arithmetic."""
+        known, values = self._cell_of_value, column.values
+        if known is not None:
+            try:
+                return np.fromiter(map(known.__getitem__, values), np.int16, len(values))
+            except KeyError:
+                known = self._learnt(column)
+        if known is None:
+            return self.cells_of(column)
+        return np.fromiter(map(known.__getitem__, values), np.int16, len(values))
+
+    def _learnt(self, column: Column) -> dict[Any, int] | None:
+        known = self._cell_of_value or {}
+        new = [value for value in dict.fromkeys(column.values) if value not in known]
+        if len(known) + len(new) > REMEMBERED_MAX:
+            self._cell_of_value = None  # too many different values: from now on by arithmetic
+            return None
+        few = Column(column.name, new)
+        self._cell_of_value = None
+        cells = self.cells_of(few).tolist()
+        known.update(zip(new, cells, strict=True))
+        self._cell_of_value = known
+        return known
 
     def ranks_of(self, kind: int, ordinal: int, value: object) -> tuple[int, int]:
         """The first and last rank of one value; they differ only for a range."""
@@ -179,10 +218,9 @@ class Axis:
             rank = kind if kind <= TRUE else ABSENT
         return rank, rank
 
-    def bound_at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The ordinals at which these stretches of the number line begin; its ends beyond it."""
-        padded = np.concatenate([[FLOAT_LINE[0]], self.numbers, [FLOAT_LINE[1]]])
-        return padded[np.clip(ranks - _FIRST_NUMBER, 0, len(padded) - 1)]
+    def starts_of(self, ranks: IntArray) -> npt.NDArray[np.int64]:
+        """The ordinals at which stretches of the number line begin; an end of it for other ranks."""
+        return self._start_of_rank.take(ranks, mode="clip")
 
     @property
     def has_large(self) -> bool:
@@ -199,7 +237,7 @@ class Axis:
             + 8 * (len(self._strings) + len(self._large))
         )
 
-    def _make_cells(self) -> None:
+    def _make_cells(self, merged_cells: int) -> None:
         starts: npt.NDArray[np.int64]
         self.exact = self.ranks <= EXACT_CELLS_MAX
         if self.exact:
@@ -209,7 +247,7 @@ class Axis:
             lines = [_FIRST_NUMBER, self._first_string, self._first_large, self.ranks]
             pieces = [np.arange(_FIRST_NUMBER)]
             for first, last in zip(lines, lines[1:], strict=False):
-                count = min(last - first, MERGED_CELLS)
+                count = min(last - first, merged_cells)
                 pieces.append(first + np.arange(count) * (last - first) // max(count, 1))
             starts = np.concatenate([*pieces, [self.ranks]])
             number_starts = pieces[1][1:]
@@ -221,12 +259,7 @@ class Axis:
         return _FIRST_NUMBER + np.searchsorted(self._cell_bounds, ordinals, side="right")
 
     def _string_rank(self, value: str) -> int:
-        rank = self._remembered.get(value)
-        if rank is None:
-            if len(self._remembered) >= REMEMBERED_STRINGS_MAX:
-                self._remembered.clear()
-            rank = self._remembered[value] = self._first_string + bisect_right(self._strings, value)
-        return rank
+        return self._first_string + bisect_right(self._strings, value)
 
     def _large_rank(self, value: int) -> int:
         return self._first_large + bisect_right(self._large, value)

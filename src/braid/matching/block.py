@@ -7,7 +7,7 @@ attribute the block insists on are looked up in each lane, and what survives all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from braid.matching.answers import Answer, GroupLayout, set_bits
 from braid.matching.axis import Axis
-from braid.matching.columns import NUMBER, STRING, Batch, BoolArray, IntArray, WordArray
+from braid.matching.columns import ABSENT, NUMBER, STRING, Batch, BoolArray, IntArray, WordArray
 from braid.matching.lane import Lane
 
 __all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "Lookup", "packed"]
 
-# Its bitmaps (1 KiB each) and a chunk of publications fit into a core's cache together.
-BLOCK_SIZE_MAX = 8192
+# Its bitmaps (512 bytes each) and a chunk of publications fit into a core's cache together.
+BLOCK_SIZE_MAX = 4096
 # So many words of intermediate results: 256 KiB.
 CHUNK_WORDS = 32_768
 
@@ -36,32 +36,49 @@ class Access(NamedTuple):
 class Lookup:
     """A batch on its way through one segment: the cells of its values, found once per attribute."""
 
-    __slots__ = ("_cells", "batch", "codes_of")
+    __slots__ = ("_cells", "_present", "_scratch", "batch", "codes_of")
 
     def __init__(self, batch: Batch, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]) -> None:
         self.batch = batch
         self.codes_of = codes_of
-        self._cells: dict[str, npt.NDArray[np.int64]] = {}
+        self._cells: dict[str, npt.NDArray[np.integer[Any]]] = {}
+        self._present: dict[str, BoolArray] = {}
+        self._scratch: dict[int, WordArray] = {}
 
-    def cells(self, axis: Axis) -> npt.NDArray[np.int64]:
+    def scratch(self, number: int, shape: tuple[int, int]) -> WordArray:
+        """Memory for intermediate results, the same for every block: fresh memory costs page faults."""
+        size = shape[0] * shape[1]
+        memory = self._scratch.get(number)
+        if memory is None or len(memory) < size:
+            memory = self._scratch[number] = np.empty(max(size, CHUNK_WORDS), np.uint64)
+        return memory[:size].reshape(shape)
+
+    def cells(self, axis: Axis) -> npt.NDArray[np.integer[Any]]:
         """The cell of each publication on an axis."""
         cells = self._cells.get(axis.name)
         if cells is None:
             cells = self._cells[axis.name] = axis.cells_of(self.batch.column(axis.name))
         return cells
 
+    def present(self, axis: Axis) -> BoolArray:
+        """Which publications have the attribute of an axis."""
+        present = self._present.get(axis.name)
+        if present is None:
+            present = self._present[axis.name] = self.cells(axis) != ABSENT
+        return present
+
 
 class Block:
     """Boxes of filters that are decided together."""
 
-    __slots__ = ("_dead", "_live", "_residual", "access", "groups", "lanes", "repeated", "required", "slots")
+    __slots__ = ("_live", "_residual", "access", "groups", "lanes", "repeated", "required", "slots")
 
     def __init__(
         self,
         slots: npt.NDArray[np.int32],
         lanes: Sequence[Lane],
         *,
-        required: Sequence[str] = (),
+        required: Iterable[str] = (),
         access: Access | None = None,
         residual: BoolArray | None = None,
         repeated: BoolArray | None = None,
@@ -79,10 +96,9 @@ class Block:
         """
         self.slots = slots
         self.lanes = list(lanes)
-        self.required = list(required)
+        self.required = frozenset(required)
         self.access = access
         self._live = packed(np.ones(len(slots), np.bool_))
-        self._dead = 0
         self._residual = None if residual is None or not residual.any() else packed(residual)
         self.repeated = None if repeated is None or not repeated.any() else packed(repeated)
         self.groups = _layout(groups)
@@ -95,6 +111,9 @@ class Block:
         `second_look(publications, rows)` decides candidates in full, by the filter itself.
         """
         publications = self._concerned(lookup)
+        undecided = answer.undecided(publications)
+        if undecided is not None:
+            publications = publications[undecided]
         if not len(publications):
             return
         step = max(1, CHUNK_WORDS // len(self._live))
@@ -111,7 +130,6 @@ class Block:
     def remove(self, row: int) -> None:
         """The filter at this bit no longer matches anything."""
         self._live[row // 64] &= ~(np.uint64(1) << np.uint64(row % 64))
-        self._dead += 1
 
     @property
     def bytes(self) -> int:
@@ -130,9 +148,10 @@ class Block:
         mask: Any = None
         if self.access is not None:
             mask = lookup.codes_of(batch, self.access.name) == self.access.code
-        for name in self.required:
-            present = batch.column(name).present
-            mask = present if mask is None else mask & present
+        for lane in self.lanes:
+            if lane.axis.name in self.required:
+                present = lookup.present(lane.axis)
+                mask = present if mask is None else mask & present
         return np.arange(len(batch)) if mask is None else np.flatnonzero(mask)
 
     def _match_chunk(
@@ -142,36 +161,30 @@ class Block:
         answer: Answer,
         second_look: Callable[[IntArray, IntArray], BoolArray],
     ) -> None:
-        shape = (len(publications), len(self._live))
-        can = np.empty(shape, np.uint64)
-        other = np.empty(shape, np.uint64)
-        surely: WordArray | None = None
-        first = True
+        words = len(self._live)
+        exact = all(lane.axis.exact for lane in self.lanes)
+        maps = lookup.scratch(0, (len(publications), words if exact else 2 * words))
+        can, surely = maps[:, :words], maps[:, words:]
+        can[:] = self._live
+        surely[:] = ~np.uint64(0)
         for lane in self.lanes:
             rows = lane.bitmaps(lookup.cells(lane.axis)[publications])
-            if lane.surely is not None:
-                if surely is None:
-                    surely = np.full(shape, ~np.uint64(0))
-                np.take(lane.surely, rows, axis=0, out=other, mode="clip")
-                surely &= other
-            np.take(lane.can, rows, axis=0, out=can if first else other, mode="clip")
-            if not first:
-                can &= other
-            first = False
-        if first:
-            can[:] = self._live
-        elif self._dead:
-            can &= self._live
-        doubtful = self._doubtful(can, surely)
+            taken = lookup.scratch(1, (len(publications), lane.maps.shape[1]))
+            np.take(lane.maps, rows, axis=0, out=taken, mode="clip")
+            if lane.axis.exact:
+                can &= taken
+            else:
+                maps &= taken
+        doubtful = self._doubtful(can, None if exact else surely)
+        answer.add_bits(self, publications, can)
         if doubtful is not None:
             self._look_again(lookup.batch, publications, doubtful, answer, second_look)
-        answer.add_bits(self, publications, can)
 
     def _doubtful(self, can: WordArray, surely: WordArray | None) -> WordArray | None:
         """Takes the candidates that need a second look out of `can` and returns them."""
-        if surely is None and self._residual is None:
-            return None
         if surely is None:
+            if self._residual is None:
+                return None
             doubtful = can & self._residual
         else:
             if self._residual is not None:
@@ -188,6 +201,9 @@ class Block:
         answer: Answer,
         second_look: Callable[[IntArray, IntArray], BoolArray],
     ) -> None:
+        undecided = answer.undecided(publications)
+        if undecided is not None:
+            publications, doubtful = publications[undecided], doubtful[undecided]
         lines, rows = set_bits(doubtful)
         chosen = publications[lines]
         wanted = answer.open_questions(chosen, self.slots[rows])
@@ -197,7 +213,7 @@ class Block:
         if self._residual is not None:
             by_filter |= (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
         for lane in self.lanes:
-            if lane.surely is not None:
+            if not lane.axis.exact:
                 column = batch.column(lane.axis.name)
                 inside = lane.accepts(rows, column.ordinals[chosen])
                 # Absent attributes and booleans have cells of their own, so the bits have decided
@@ -221,8 +237,8 @@ def packed(flags: BoolArray) -> WordArray:
 
 
 def _layout(groups: npt.NDArray[np.int32] | None) -> GroupLayout | None:
-    """Runs pay only while they are longer than a word on average."""
+    """Runs pay only while they are not much shorter than a word on average."""
     if groups is None or not len(groups):
         return None
     runs = 1 + int((np.diff(groups) != 0).sum())
-    return GroupLayout(groups) if runs * 32 <= len(groups) else None
+    return GroupLayout(groups) if runs * 8 <= len(groups) else None

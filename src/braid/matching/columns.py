@@ -7,10 +7,9 @@ floats, all strings, absent values among them) are converted without a Python lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from operator import methodcaller
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -49,27 +48,41 @@ _NAN = np.int64(float_to_ordinal(float("nan")))
 
 
 class Column:
-    """One attribute over a batch: the kind of each value and its place on the number line."""
+    """One attribute over a batch: the values, and as arrays their kinds and places on the number line."""
 
-    __slots__ = ("_present", "kinds", "ordinals", "uniform", "values")
+    __slots__ = ("_arrays", "name", "types", "values")
 
-    def __init__(
-        self, values: list[Any], kinds: npt.NDArray[np.uint8], ordinals: npt.NDArray[np.int64], uniform: bool
-    ) -> None:
+    def __init__(self, name: str, values: list[Any]) -> None:
+        self.name = name
         self.values = values
-        self.kinds = kinds
-        self.ordinals = ordinals
-        """Ordinals of the doubles nearest to the numbers; anything where there is no number."""
-        self.uniform = uniform
-        """Whether the only kinds are ABSENT and NUMBER."""
-        self._present: BoolArray | None = None
+        self.types = set(map(type, values))
+        self._arrays: _Arrays | None = None
 
     @property
-    def present(self) -> BoolArray:
-        """Where the attribute is not absent."""
-        if self._present is None:
-            self._present = self.kinds != ABSENT
-        return self._present
+    def kinds(self) -> npt.NDArray[np.uint8]:
+        """The kind of each value."""
+        return self._made().kinds
+
+    @property
+    def ordinals(self) -> npt.NDArray[np.int64]:
+        """Ordinals of the doubles nearest to the numbers; anything where there is no number."""
+        return self._made().ordinals
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the only kinds are ABSENT and NUMBER."""
+        return self._made().uniform
+
+    def _made(self) -> _Arrays:
+        if self._arrays is None:
+            self._arrays = _arrays(self.name, self.values, self.types)
+        return self._arrays
+
+
+class _Arrays(NamedTuple):
+    kinds: npt.NDArray[np.uint8]
+    ordinals: npt.NDArray[np.int64]
+    uniform: bool
 
 
 class Batch:
@@ -89,37 +102,34 @@ class Batch:
         column = self._columns.get(name)
         if column is None:
             values = [publication.get(name) for publication in self.publications]
-            column = self._columns[name] = _column(name, values)
+            column = self._columns[name] = Column(name, values)
         return column
 
     def names(self) -> set[str]:
         """The attributes that some publication has."""
         return set(chain.from_iterable(self.publications))
 
-    def ranged(self) -> list[int]:
-        """The publications that hold a range."""
-        if Range not in set(map(type, chain.from_iterable(map(_values, self.publications)))):
-            return []
-        return [row for row, each in enumerate(self.publications) if Range in map(type, each.values())]
+    def ranged(self, names: Iterable[str]) -> list[int]:
+        """The publications that hold a range in one of these attributes."""
+        columns = [self.column(name) for name in names]
+        ranged = [column.values for column in columns if Range in column.types]
+        return sorted({row for values in ranged for row, value in enumerate(values) if type(value) is Range})
 
 
-_values = methodcaller("values")
-
-
-def _column(name: str, values: list[Any]) -> Column:
-    types = set(map(type, values))
+def _arrays(name: str, values: list[Any], types: set[type]) -> _Arrays:
     if types <= _NUMERIC:
-        column = _numbers(values, types)
-        if column is not None:
-            return column
+        arrays = _numbers(values, types)
+        if arrays is not None:
+            return arrays
     elif types <= {str, _NONE}:
-        absent = np.fromiter((value is None for value in values), np.bool_, len(values))
-        kinds = np.where(absent, np.uint8(ABSENT), np.uint8(STRING))
-        return Column(values, kinds, np.zeros(len(values), np.int64), False)
+        kinds = np.full(len(values), STRING, np.uint8)
+        if _NONE in types:
+            kinds[[value is None for value in values]] = ABSENT
+        return _Arrays(kinds, np.zeros(len(values), np.int64), False)
     return _mixed(name, values)
 
 
-def _numbers(values: list[Any], types: set[type]) -> Column | None:
+def _numbers(values: list[Any], types: set[type]) -> _Arrays | None:
     """Fast conversion; None when some integer is so large that a double would not do."""
     try:
         doubles = np.array(values, dtype=np.float64)  # None becomes NaN
@@ -127,32 +137,32 @@ def _numbers(values: list[Any], types: set[type]) -> Column | None:
         return None
     if int in types and (np.abs(doubles) >= EXACT_MAX).any():
         return None
-    absent = np.isnan(doubles) if _NONE in types else None
-    if absent is not None and float in types:
-        absent = np.fromiter((value is None for value in values), np.bool_, len(values))
     kinds = np.full(len(values), NUMBER, np.uint8)
-    if absent is not None:
+    blank = np.isnan(doubles)
+    absent = blank
+    if _NONE in types and np.count_nonzero(blank) > list(map(type, values)).count(_NONE):
+        absent = np.fromiter((value is None for value in values), np.bool_, len(values))  # NaN is a value
+    if _NONE in types:
         kinds[absent] = ABSENT
-    return Column(values, kinds, _ordinals(doubles), True)
+    return _Arrays(kinds, _ordinals(doubles, blank), True)
 
 
-def _ordinals(doubles: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """`float_to_ordinal` for an array."""
+def _ordinals(doubles: npt.NDArray[np.float64], blank: BoolArray) -> npt.NDArray[np.int64]:
+    """`float_to_ordinal` for an array; `blank` tells where it is NaN."""
     bits = (doubles + 0.0).view(np.int64)
     ordinals = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
-    ordinals[np.isnan(doubles)] = _NAN
+    ordinals[blank] = _NAN
     return ordinals
 
 
-def _mixed(name: str, values: list[Any]) -> Column:
+def _mixed(name: str, values: list[Any]) -> _Arrays:
     kinds = np.zeros(len(values), np.uint8)
     doubles = np.zeros(len(values), np.float64)
-    plain: list[Any] = [None] * len(values)
     for row, value in enumerate(values):
-        kinds[row], plain[row] = _classified(name, value)
+        kinds[row], values[row] = _classified(name, value)
         if kinds[row] in (NUMBER, LARGE):
-            doubles[row] = float(plain[row])
-    return Column(plain, kinds, _ordinals(doubles), False)
+            doubles[row] = float(values[row])
+    return _Arrays(kinds, _ordinals(doubles, np.isnan(doubles)), False)
 
 
 def _classified(name: str, value: Any) -> tuple[int, Any]:

@@ -17,7 +17,7 @@ from braid.matching.answers import Answer
 from braid.matching.block import Lookup
 from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray, point_key
 
-__all__ = ["Interner", "PointTable"]
+__all__ = ["Interner", "PointTable", "SortKeys"]
 
 # So many candidates at a time, to bound the memory of the intermediate arrays.
 CANDIDATES_AT_ONCE = 200_000
@@ -50,13 +50,61 @@ class Interner:
         return len(self._codes)
 
 
+class SortKeys:
+    """An order of a table's rows by one bound, so that those beyond a publication's value are skipped.
+
+    Rows with `low <= value` come first when sorted by `low`, rows with `value < high` when sorted by
+    `~high`, which turns the order around.
+    """
+
+    __slots__ = ("_upper", "name", "values")
+
+    def __init__(self, name: str, upper: bool, values: npt.NDArray[np.int64]) -> None:
+        self.name = name
+        self._upper = upper
+        self.values = values
+
+    @classmethod
+    def chosen(cls, names: Sequence[str], bounds: npt.NDArray[np.int64]) -> SortKeys | None:
+        """By the bound with the most different values among those of each row: bounds[row, name, end]."""
+        best: SortKeys | None = None
+        most = 1
+        for at, name in enumerate(names):
+            for end in (0, 1):
+                different = len(np.unique(bounds[:, at, end]))
+                if different > most:
+                    most = different
+                    best = cls(name, end == 1, ~bounds[:, at, 1] if end else bounds[:, at, 0])
+        return best
+
+    def ordered(self, order: IntArray) -> SortKeys:
+        """The same keys for rows in another order."""
+        return SortKeys(self.name, self._upper, self.values[order])
+
+    def wanted(self, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Up to which key the rows can accept these values."""
+        return ~ordinals - 1 if self._upper else ordinals
+
+
 class PointTable:
     """Filters by the value they want, with the same attributes bounded beyond it.
 
     Its rows stand side by side in the segment, and among them those that want the same value.
     """
 
-    __slots__ = ("_codes", "_first_row", "_slots", "_starts", "_uncertain", "name", "numbers", "points")
+    __slots__ = (
+        "_codes",
+        "_first_row",
+        "_keys",
+        "_levels",
+        "_places",
+        "_slots",
+        "_starts",
+        "_uncertain",
+        "name",
+        "numbers",
+        "points",
+    )
 
     def __init__(
         self,
@@ -67,6 +115,7 @@ class PointTable:
         numbers: Sequence[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
         points: Sequence[tuple[str, npt.NDArray[np.int32]]],
         uncertain: BoolArray,
+        keys: SortKeys | None = None,
     ) -> None:
         """
         Args:
@@ -77,6 +126,7 @@ class PointTable:
             numbers: further attributes with an interval of ordinals per row.
             points: further attributes with a wanted value per row.
             uncertain: which rows have conditions beyond all these.
+            keys: what the rows that want the same value are sorted by, ascending.
         """
         self.name = name
         unique, starts = np.unique(codes, return_index=True)
@@ -87,6 +137,12 @@ class PointTable:
         self.numbers = list(numbers)
         self.points = list(points)
         self._uncertain = uncertain if uncertain.any() else None
+        self._keys = keys
+        if keys is not None:
+            # One ascending array over all codes, to be searched for (code, key) in one go.
+            self._levels, level = np.unique(keys.values, return_inverse=True)
+            self._places = np.repeat(np.arange(len(unique)), np.diff(self._starts)) * (len(self._levels) + 1)
+            self._places += level
 
     def match(
         self,
@@ -99,7 +155,7 @@ class PointTable:
         publications, place = self._concerned(lookup)
         if not len(publications):
             return
-        counts = self._starts[place + 1] - self._starts[place]
+        counts = self._ends(lookup, publications, place) - self._starts[place]
         reached = np.cumsum(counts)
         first = 0
         while first < len(publications):
@@ -134,9 +190,18 @@ class PointTable:
         arrays: list[npt.NDArray[Any]] = [self._codes, self._starts, self._slots]
         arrays += [array for _, lows, highs in self.numbers for array in (lows, highs)]
         arrays += [codes for _, codes in self.points]
+        arrays += [] if self._keys is None else [self._levels, self._places, self._keys.values]
         return sum(array.nbytes for array in arrays) + (
             0 if self._uncertain is None else self._uncertain.nbytes
         )
+
+    def _ends(self, lookup: Lookup, publications: IntArray, place: IntArray) -> IntArray:
+        """Behind the last row that each publication needs to be compared with."""
+        if self._keys is None:
+            return self._starts[place + 1]
+        ordinals = lookup.batch.column(self._keys.name).ordinals[publications]
+        level = np.searchsorted(self._levels, self._keys.wanted(ordinals), side="right")
+        return np.searchsorted(self._places, place * (len(self._levels) + 1) + level)
 
     def _concerned(self, lookup: Lookup) -> tuple[IntArray, IntArray]:
         batch = lookup.batch
@@ -181,7 +246,5 @@ class PointTable:
 
 
 def _numeric(batch: Batch, name: str) -> BoolArray:
-    column = batch.column(name)
-    if column.uniform:
-        return column.present
-    return np.asarray((column.kinds == NUMBER) | (column.kinds == LARGE))
+    kinds = batch.column(name).kinds
+    return np.asarray((kinds == NUMBER) | (kinds == LARGE))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from braid.matching.answers import Answer, Counts, Destinations, Pairs
 from braid.matching.columns import Batch, BoolArray, IntArray
 from braid.matching.equality import Interner
 from braid.matching.plan import plan_segment
-from braid.matching.segment import Segment
+from braid.matching.segment import MANY_ATTRIBUTES, Segment
 
 __all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
 
@@ -217,15 +218,7 @@ class FilterIndex(Generic[Key]):
         if len(self._groups) > MATRIX_GROUPS_MAX or self._groups.own:
             return self._groups_from_pairs(batch)
         found = self.group_matrix(batch)
-        known: dict[bytes, list[Any]] = {}
-        result = []
-        for row in found.matrix:
-            pattern = row.tobytes()
-            groups = known.get(pattern)
-            if groups is None:
-                groups = known[pattern] = [found.groups[column] for column in np.flatnonzero(row)]
-            result.append(set(groups))
-        return result
+        return [set(compress(found.groups, flags)) for flags in found.matrix.tolist()]
 
     def group_matrix(self, batch: Sequence[Attributes]) -> GroupMatrix:
         """The same as one boolean matrix, for routers that select rows of a batch.
@@ -235,9 +228,9 @@ class FilterIndex(Generic[Key]):
         matrices = [np.zeros((0, len(self._groups)), np.bool_)]
         for start in range(0, len(batch), BATCH_MAX):
             some = batch[start : start + BATCH_MAX]
-            answer = Destinations(len(some), len(self._groups), self._group_of_slot)
+            answer = Destinations(len(some), len(self._groups), self._groups.used(), self._group_of_slot)
             self._answer(some, answer)
-            matrices.append(answer.matrix.T)
+            matrices.append(answer.result())
         return GroupMatrix(self._groups.values(), np.concatenate(matrices))
 
     def compact(self) -> None:
@@ -274,7 +267,7 @@ class FilterIndex(Generic[Key]):
         if len(self._tail) * len(publications) > TAIL_PAIRS_MAX:
             self._seal()
         batch = Batch(publications)
-        ranged = batch.ranged()
+        ranged = batch.ranged(self._names_in(batch))
         plain = np.setdiff1d(np.arange(len(batch)), ranged) if ranged else None
         if plain is None:
             self._answer_plain(batch, answer)
@@ -286,6 +279,11 @@ class FilterIndex(Generic[Key]):
                 some = Batch([publications[row] for row in plain])
                 self._answer_plain(some, _Renumbered(answer, plain))
         self._answer_tail(publications, answer)
+
+    def _names_in(self, batch: Batch) -> set[str]:
+        """The attributes that the segments will look at."""
+        names: set[str] = set().union(*(segment.names for segment in self._segments.values()))
+        return names & batch.names() if len(names) > MANY_ATTRIBUTES else names
 
     def _answer_plain(self, batch: Batch, answer: Answer) -> None:
         codes: dict[str, npt.NDArray[np.int64]] = {}
@@ -474,6 +472,9 @@ class _Groups:
     def values(self) -> list[Any]:
         return list(self._values)
 
+    def used(self) -> BoolArray:
+        return np.array(self._members, np.int64) > 0
+
 
 class _Renumbered:
     """Passes answers on for some of the publications, by their places in the whole batch."""
@@ -487,6 +488,9 @@ class _Renumbered:
 
     def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
         self._answer.add_pairs(self._places[publications], slots)
+
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        return self._answer.undecided(self._places[publications])
 
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         return self._answer.open_questions(self._places[publications], slots)

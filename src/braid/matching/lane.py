@@ -2,7 +2,7 @@
 
 A lane answers for one attribute with packed bitmaps, one bit per filter: for each cell of the axis
 the filters that *can* accept a value there and, where bounds cut through cells, those that *surely*
-do. A bitmap is made when a publication first falls into its cell.
+do, side by side in one row. A bitmap is made when a publication first falls into its cell.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Lane:
     """The bounds that the filters of one block put on one attribute."""
 
     __slots__ = (
+        "_entry_of_row",
         "_highs",
         "_lows",
         "_many",
@@ -31,8 +32,8 @@ class Lane:
         "_size",
         "_used",
         "axis",
-        "can",
-        "surely",
+        "maps",
+        "words",
     )
 
     def __init__(self, axis: Axis, size: int, rows: IntArray, lows: IntArray, highs: IntArray) -> None:
@@ -54,12 +55,13 @@ class Lane:
         self._many = len(rows) > 1 and bool((np.diff(rows) == 0).any())
         self._row_of_cell = np.full(axis.cells, -1, np.int16)
         self._used = 0
-        words = (size + 63) // 64
-        self.can: WordArray = np.empty((0, words), np.uint64)
-        self.surely: WordArray | None = None if axis.exact else np.empty((0, words), np.uint64)
+        self._entry_of_row: npt.NDArray[np.int16] | None = None
+        self.words = (size + 63) // 64
+        self.maps: WordArray = np.empty((0, self.words if axis.exact else 2 * self.words), np.uint64)
+        """One row per cell that was asked for: the words of *can*, then, unless exact, of *surely*."""
 
-    def bitmaps(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-        """The rows of `can` and `surely` for these cells."""
+    def bitmaps(self, cells: IntArray) -> npt.NDArray[np.int16]:
+        """The rows of `maps` for these cells."""
         rows = self._row_of_cell[cells]
         if rows.size and rows.min() < 0:
             self._make(np.unique(cells[rows < 0]))
@@ -72,51 +74,57 @@ class Lane:
 
     def accepts(self, rows: IntArray, ordinals: npt.NDArray[np.int64]) -> BoolArray:
         """For pairs of a filter and a number: whether the filter accepts the number, exactly."""
-        position = np.searchsorted(self._rows, rows)
-        named = position < len(self._rows)
-        named[named] = self._rows[position[named]] == rows[named]
-        result = ~named
-        while named.any():
-            # Usually one interval per filter; each further turn looks at the next one.
-            at = position[named]
-            inside = (self.axis.bound_at(self._lows[at].astype(np.int64)) <= ordinals[named]) & (
-                ordinals[named] < self.axis.bound_at(self._highs[at].astype(np.int64))
-            )
-            result[np.flatnonzero(named)[inside]] = True
-            position += 1
-            named &= ~result & (position < len(self._rows))
-            named[named] = self._rows[position[named]] == rows[named]
+        if self._entry_of_row is None:
+            self._entry_of_row = np.full(self._size, -1, np.int16)
+            self._entry_of_row[self._rows[::-1]] = np.arange(len(self._rows) - 1, -1, -1)
+        entry = self._entry_of_row[rows]
+        pending = np.flatnonzero(entry >= 0)
+        result = entry < 0
+        while len(pending):
+            at = entry[pending]
+            lows, highs = self.axis.starts_of(self._lows[at]), self.axis.starts_of(self._highs[at])
+            inside = (lows <= ordinals[pending]) & (ordinals[pending] < highs)
+            result[pending[inside]] = True
+            if not self._many:
+                break
+            # A filter's further intervals follow its first.
+            pending = pending[~inside]
+            entry[pending] += 1
+            pending = pending[entry[pending] < len(self._rows)]
+            pending = pending[self._rows[entry[pending]] == rows[pending]]
         return result
 
     @property
     def bytes(self) -> int:
         """Memory of the arrays."""
-        arrays = [self._rows, self._lows, self._highs, self._row_of_cell, self.can]
-        return sum(array.nbytes for array in arrays) + (0 if self.surely is None else self.surely.nbytes)
+        arrays = [self._rows, self._lows, self._highs, self._row_of_cell, self.maps]
+        return sum(array.nbytes for array in arrays) + (
+            0 if self._entry_of_row is None else self._entry_of_row.nbytes
+        )
 
-    def _make(self, cells: npt.NDArray[np.int64]) -> None:
+    def _make(self, cells: IntArray) -> None:
         needed = self._used + len(cells)
-        if needed > len(self.can):
+        if needed > len(self.maps):
             # An eighth more than needed: most cells are asked for early on, by the first batches.
-            capacity = min(max(needed, len(self.can) * 9 // 8), self.axis.cells)
-            self.can = _grown(self.can, capacity)
-            if self.surely is not None:
-                self.surely = _grown(self.surely, capacity)
+            capacity = min(max(needed, len(self.maps) * 9 // 8), self.axis.cells)
+            grown = np.empty((capacity, self.maps.shape[1]), np.uint64)
+            grown[: len(self.maps)] = self.maps
+            self.maps = grown
         for start in range(0, len(cells), CELLS_AT_ONCE):
             some = cells[start : start + CELLS_AT_ONCE]
             rows = slice(self._used, self._used + len(some))
             firsts = self.axis.cell_starts[some, np.newaxis].astype(self._lows.dtype)
             ends = self.axis.cell_starts[some + 1, np.newaxis].astype(self._lows.dtype)
-            self.can[rows] = self._packed((self._lows < ends) & (self._highs > firsts))
-            if self.surely is not None:
-                self.surely[rows] = self._packed((self._lows <= firsts) & (self._highs >= ends))
+            self.maps[rows, : self.words] = self._packed((self._lows < ends) & (self._highs > firsts))
+            if not self.axis.exact:
+                surely = self._packed((self._lows <= firsts) & (self._highs >= ends))
+                self.maps[rows, self.words :] = surely
             self._row_of_cell[some] = np.arange(rows.start, rows.stop)
             self._used = rows.stop
 
     def _packed(self, inside: BoolArray) -> WordArray:
         """Bits for all filters of the block from booleans for the intervals, one line per cell."""
-        words = self.can.shape[1]
-        bits = np.zeros((len(inside), words * 64), np.bool_)
+        bits = np.zeros((len(inside), self.words * 64), np.bool_)
         bits[:, : self._size] = self._spread(inside)
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
 
@@ -129,8 +137,3 @@ class Lane:
             spread[..., self._rows] = inside
         return spread
 
-
-def _grown(matrix: WordArray, capacity: int) -> WordArray:
-    grown = np.empty((capacity, matrix.shape[1]), np.uint64)
-    grown[: len(matrix)] = matrix
-    return grown

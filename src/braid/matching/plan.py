@@ -27,9 +27,9 @@ from braid.language.intervals import Intervals
 from braid.language.normal_form import Term
 from braid.language.value_sets import EXACT_MAX, FLOAT_LINE, ValueSet
 from braid.language.values import ordinal_to_float
-from braid.matching.axis import Axis, plain_numbers
+from braid.matching.axis import MERGED_CELLS, MERGED_CELLS_OF_MANY, Axis, plain_numbers
 from braid.matching.block import BLOCK_SIZE_MAX, Access, Block
-from braid.matching.equality import Interner, PointTable
+from braid.matching.equality import Interner, PointTable, SortKeys
 from braid.matching.lane import Lane
 from braid.matching.segment import PlacedBlock, Rows, Segment
 
@@ -37,6 +37,8 @@ __all__ = ["plan_segment"]
 
 # A step of the work takes apart so many filters, or makes one block: some milliseconds either way.
 FILTERS_AT_ONCE = 1024
+# From so many rows on, memory matters more than second looks.
+MANY_ROWS = 50_000
 # Fewer rows than this are quickest as plain blocks.
 POINT_ROWS_MIN = 256
 # An attribute is worth a table from so many wanted values on.
@@ -46,9 +48,9 @@ POINT_TABLE_MIN = 64
 # A row with a longer list of wanted values is left to the blocks.
 POINTS_PER_ROW_MAX = 8
 # A value wanted by so many rows gets blocks; below, looking at every pair is cheaper.
-POINT_BLOCK_MIN = 384
+POINT_BLOCK_MIN = 4096
 # A part with fewer rows is not divided further, unless it bounds very many attributes.
-PART_SIZE_MIN = 2048
+PART_SIZE_MIN = 1024
 PART_ATTRIBUTES_MAX = 32
 
 
@@ -116,10 +118,13 @@ def plan_segment(
     yield
     parts, tables = _parts_by_value(by_value)
     parts += _parts_by_attributes(general)
+    # What insists on few attributes matches most; a publication that is decided early is done.
+    parts.sort(key=lambda part: (part.access is not None, len(part.required)))
     yield
     axes: dict[str, Axis] = {}
+    merged_cells = MERGED_CELLS if len(rows) <= MANY_ROWS else MERGED_CELLS_OF_MANY
     for name, bounds in _bounds_by_attribute(parts).items():
-        axes[name] = Axis(name, np.array(bounds[0], np.int64), bounds[1])
+        axes[name] = Axis(name, np.array(bounds[0], np.int64), bounds[1], merged_cells)
         yield
     ordered: list[_Row] = []
     blocks: list[PlacedBlock] = []
@@ -130,8 +135,9 @@ def plan_segment(
         yield
     made_tables = []
     for shape, table_rows in tables:
-        made_tables.append(_table(shape, table_rows, len(ordered)))
-        ordered += [row for _, row in table_rows]
+        table, in_order = _table(shape, table_rows, len(ordered))
+        made_tables.append(table)
+        ordered += in_order
         yield
     placed = Rows(
         np.array([row.slot for row in ordered], np.int32), np.array([row.term for row in ordered], np.uint16)
@@ -249,7 +255,6 @@ def _parts_by_value(
         for code, rows in often.items():
             parts += [part._replace(access=Access(shape.name, code)) for part in _parts_by_attributes(rows)]
         if rare:
-            rare.sort(key=lambda entry: entry[0])
             tables.append((shape, rare))
     return parts, tables
 
@@ -337,23 +342,28 @@ def _lane(
     return Lane(axis, size, entries[:, 0], entries[:, 1], entries[:, 2])
 
 
-def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> PointTable:
+def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> tuple[PointTable, list[_Row]]:
+    """The table of these rows, and the rows in the order in which it has them."""
     rows = [row for _, row in coded]
+    codes = np.array([code for code, _ in coded], np.int64)
     bounds = np.array([[bound[1:] for bound in row.numbers] for row in rows], np.int64)
+    keys = SortKeys.chosen(shape.numbers, bounds)
+    order = np.lexsort((keys.values, codes)) if keys is not None else np.argsort(codes, kind="stable")
+    rows = [rows[at] for at in order.tolist()]
     numbers = [
-        (name, np.ascontiguousarray(bounds[:, at, 0]), np.ascontiguousarray(bounds[:, at, 1]))
+        (name, np.ascontiguousarray(bounds[order, at, 0]), np.ascontiguousarray(bounds[order, at, 1]))
         for at, name in enumerate(shape.numbers)
     ]
-    points = [
-        (name, np.array([row.points[name][0] for row in rows], np.int32)) for name in shape.points
-    ]
+    points = [(name, np.array([row.points[name][0] for row in rows], np.int32)) for name in shape.points]
     uncertain = [row.residual or len(row.others) > len(points) for row in rows]
-    return PointTable(
+    table = PointTable(
         shape.name,
-        np.array([code for code, _ in coded], np.int64),
+        codes[order],
         first_row,
         np.array([row.slot for row in rows], np.int32),
         numbers,
         points,
         np.array(uncertain, np.bool_),
+        keys.ordered(order) if keys is not None else None,
     )
+    return table, rows

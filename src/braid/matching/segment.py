@@ -27,9 +27,10 @@ from braid.matching.block import Block, Lookup
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
 from braid.matching.equality import Interner, PointTable
 
-__all__ = ["PlacedBlock", "Rows", "Segment"]
+__all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
 
+# Beyond so many attributes it pays to ask first which ones a batch has at all.
 MANY_ATTRIBUTES = 32
 
 
@@ -80,15 +81,9 @@ class Segment:
         self._interners = interners
         self._dead_rows: BoolArray | None = None
         self._by_slot: npt.NDArray[np.int64] | None = None
-
-    @property
-    def names(self) -> set[str]:
+        self.names = set(axes).union(*(table.names for table in tables))
         """The attributes the segment looks at."""
-        names = set(self._axes)
-        for table in self._tables:
-            names.update(table.names)
-        names.update(placed.block.access.name for placed in self._blocks if placed.block.access)
-        return names
+        self.names.update(placed.block.access.name for placed in blocks if placed.block.access)
 
     def match(
         self, batch: Batch, answer: Answer, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]
