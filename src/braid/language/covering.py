@@ -41,10 +41,9 @@ class _Steps:
 
 def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
     """Whether every publication that satisfies a term of `narrower` satisfies one of `wider`."""
-    steps = _Steps()
     if len(wider) == 1:
         return all(term_covers(wider[0], term) for term in narrower)
-    candidates = _Candidates(wider)
+    candidates, steps = _Candidates(wider), _Steps()
     try:
         return all(candidates.cover(term, steps) for term in narrower)
     except _OutOfSteps:

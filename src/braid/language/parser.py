@@ -199,7 +199,7 @@ class _Parser:
         token, kind = self._token, self._kind
         if kind == "name":
             self._move()
-            return _attribute(token.value)  # type: ignore[arg-type]
+            return _attribute(token.value)
         if kind == "literal":
             if type(token.value) is int and token.value > INT_MAX:
                 self._refuse(token, "a 64-bit integer", INTEGER_HINT)

@@ -145,13 +145,24 @@ class _Translator:
         if isinstance(expression, Attribute):
             return self._attribute(expression.name)
         if isinstance(expression, Arithmetic):
-            left, right = self._value(expression.left), self._value(expression.right)
+            left, right = (
+                self._operand(expression, expression.left),
+                self._operand(expression, expression.right),
+            )
             name = _FUNCTIONS[expression.operator]
         else:
             left, right, name = _Sql("0L", "number"), self._value(expression.operand), "try_subtract"
         if not {left.kind, right.kind} <= {"number", "any"}:
             return _Sql("NULL", "null")
         return _Sql(f"{name}({left.text}, {right.text})", "number")
+
+    def _operand(self, whole: Arithmetic, part: ValueExpression) -> _Sql:
+        sql = self._value(part)
+        if isinstance(part, Arithmetic) and part.operator == whole.operator in ("+", "*"):
+            # Spark's optimiser sorts chains of + and of *, which changes what overflows. Taking away
+            # nothing ends the chain, and changes no number.
+            return _Sql(f"try_subtract({sql.text}, 0L)", sql.kind) if sql.kind == "number" else sql
+        return sql
 
     def _attribute(self, name: str) -> _Sql:
         if self._columns is None:

@@ -7,14 +7,15 @@ all keys, counts, or destinations.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from braid.matching.columns import BoolArray, IntArray, WordArray
+if TYPE_CHECKING:
+    from braid.matching.columns import BoolArray, IntArray, WordArray
 
-__all__ = ["Answer", "Counts", "Destinations", "Pairs", "SlotBlock", "set_bits"]
+__all__ = ["Answer", "Counts", "Destinations", "GroupLayout", "Pairs", "SlotBlock", "set_bits"]
 
 
 class SlotBlock(Protocol):
@@ -83,8 +84,8 @@ class Answer(Protocol):
         """One line of bits per publication."""
         ...
 
-    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
-        """Single matches."""
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
+        """Single matches; `once` promises that none of them is found again."""
         ...
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
@@ -124,7 +125,7 @@ class Pairs:
         lines, columns = set_bits(bits)
         self.add_pairs(publications[lines], block.slots[columns])
 
-    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         self._publications.append(publications)
         self._slots.append(slots)
 
@@ -156,8 +157,11 @@ class Counts:
             bits = bits & ~block.repeated
         self._counts[publications] += np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
 
-    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
-        self._repeatable.add_pairs(publications, slots)
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
+        if once:
+            self._counts += np.bincount(publications, minlength=len(self._counts))
+        else:
+            self._repeatable.add_pairs(publications, slots)
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return None
@@ -169,8 +173,8 @@ class Counts:
         """One count per publication."""
         publications, slots = self._repeatable.result()
         if len(publications):
-            unique = np.unique(np.stack([publications, slots]), axis=1)
-            self._counts += np.bincount(unique[0], minlength=len(self._counts))
+            unique = np.unique(publications.astype(np.int64) << 32 | slots)
+            self._counts += np.bincount(unique >> 32, minlength=len(self._counts))
         return self._counts
 
 
@@ -207,7 +211,7 @@ class Destinations:
         octets = np.packbits(spread, axis=0, bitorder="little")
         self._reached[publications] |= np.ascontiguousarray(octets.T).view(np.uint64)
 
-    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         groups = self._group_of_slot[slots]
         named = groups >= 0
         groups, publications = groups[named], publications[named]
@@ -223,8 +227,8 @@ class Destinations:
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         groups = self._group_of_slot[slots]
         words = self._reached[publications, groups // 64]
-        reached = (words >> (groups % 64).astype(np.uint64)) & np.uint64(1) != 0
-        return ~reached & (groups >= 0)
+        unreached = (words >> (groups % 64).astype(np.uint64)) & np.uint64(1) == 0
+        return np.asarray(unreached & (groups >= 0))
 
     def result(self) -> BoolArray:
         """One line per publication, one column per destination."""

@@ -11,9 +11,9 @@ memory stays bounded; a cell that a bound cuts through needs a second, exact loo
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from braid.language.value_sets import (
 )
 from braid.language.values import Range, float_to_ordinal
 from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["EXACT_CELLS_MAX", "MERGED_CELLS", "MERGED_CELLS_OF_MANY", "Axis", "plain_numbers"]
 
@@ -246,7 +249,7 @@ class Axis:
         else:
             lines = [_FIRST_NUMBER, self._first_string, self._first_large, self.ranks]
             pieces = [np.arange(_FIRST_NUMBER)]
-            for first, last in zip(lines, lines[1:], strict=False):
+            for first, last in itertools.pairwise(lines):
                 count = min(last - first, merged_cells)
                 pieces.append(first + np.arange(count) * (last - first) // max(count, 1))
             starts = np.concatenate([*pieces, [self.ranks]])
@@ -276,7 +279,7 @@ def _bounds_of(sets: Iterable[ValueSet]) -> tuple[set[int], set[str], set[int]]:
             if high is not TOP:
                 strings.add(high)
         for low, high in values.integers:
-            large.update(bound for bound in (low, high) if EXACT_MAX <= abs(bound) and _inside(bound))
+            large.update(bound for bound in (low, high) if abs(bound) >= EXACT_MAX and _inside(bound))
     strings.discard(STRING_LINE[0])
     if large:
         large.add(0)  # large negative integers are one stretch at least, large positive ones another

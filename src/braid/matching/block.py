@@ -7,16 +7,19 @@ attribute the block insists on are looked up in each lane, and what survives all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from braid.matching.answers import Answer, GroupLayout, set_bits
-from braid.matching.axis import Axis
-from braid.matching.columns import ABSENT, NUMBER, STRING, Batch, BoolArray, IntArray, WordArray
-from braid.matching.lane import Lane
+from braid.matching.columns import ABSENT, NUMBER, Batch, BoolArray, IntArray, WordArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from braid.matching.axis import Axis
+    from braid.matching.lane import Lane
 
 __all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "Lookup", "packed"]
 
@@ -178,7 +181,7 @@ class Block:
         doubtful = self._doubtful(can, None if exact else surely)
         answer.add_bits(self, publications, can)
         if doubtful is not None:
-            self._look_again(lookup.batch, publications, doubtful, answer, second_look)
+            self._look_again(lookup, publications, doubtful, answer, second_look)
 
     def _doubtful(self, can: WordArray, surely: WordArray | None) -> WordArray | None:
         """Takes the candidates that need a second look out of `can` and returns them."""
@@ -195,7 +198,7 @@ class Block:
 
     def _look_again(
         self,
-        batch: Batch,
+        lookup: Lookup,
         publications: IntArray,
         doubtful: WordArray,
         answer: Answer,
@@ -214,19 +217,20 @@ class Block:
             by_filter |= (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
         for lane in self.lanes:
             if not lane.axis.exact:
-                column = batch.column(lane.axis.name)
-                inside = lane.accepts(rows, column.ordinals[chosen])
-                # Absent attributes and booleans have cells of their own, so the bits have decided
-                # them; strings and large integers have no ordinal, so the filter itself decides.
-                kinds = column.kinds[chosen]
-                inside |= kinds != NUMBER
-                by_filter |= kinds >= STRING
-                chosen, rows, by_filter = chosen[inside], rows[inside], by_filter[inside]
+                unsure = np.flatnonzero(~lane.sure(lookup.cells(lane.axis)[chosen], rows))
+                column = lookup.batch.column(lane.axis.name)
+                inside = lane.accepts(rows[unsure], column.ordinals[chosen[unsure]])
+                # Strings and large integers have no ordinal, so the filter itself decides.
+                odd = column.kinds[chosen[unsure]] != NUMBER
+                by_filter[unsure] |= odd
+                keep = np.ones(len(rows), np.bool_)
+                keep[unsure] = inside | odd
+                chosen, rows, by_filter = chosen[keep], rows[keep], by_filter[keep]
         if by_filter.any():
             keep = ~by_filter
             keep[by_filter] = second_look(chosen[by_filter], rows[by_filter])
             chosen, rows = chosen[keep], rows[keep]
-        answer.add_pairs(chosen, self.slots[rows])
+        answer.add_pairs(chosen, self.slots[rows], once=self.repeated is None)
 
 
 def packed(flags: BoolArray) -> WordArray:

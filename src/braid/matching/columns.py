@@ -7,9 +7,8 @@ floats, all strings, absent values among them) are converted without a Python lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,9 @@ import numpy.typing as npt
 from braid.errors import PublicationError
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import INT_MAX, INT_MIN, Range, Value, float_to_ordinal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "ABSENT",
@@ -26,8 +28,8 @@ __all__ = [
     "RANGE",
     "STRING",
     "TRUE",
-    "BoolArray",
     "Batch",
+    "BoolArray",
     "Column",
     "IntArray",
     "WordArray",

@@ -7,15 +7,18 @@ at, pair by pair, on the bounds they have beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from braid.matching.answers import Answer
-from braid.matching.block import Lookup
 from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray, point_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from braid.matching.answers import Answer
+    from braid.matching.block import Lookup
 
 __all__ = ["Interner", "PointTable", "SortKeys"]
 
@@ -98,6 +101,7 @@ class PointTable:
         "_keys",
         "_levels",
         "_places",
+        "_repeated",
         "_slots",
         "_starts",
         "_uncertain",
@@ -115,6 +119,8 @@ class PointTable:
         numbers: Sequence[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
         points: Sequence[tuple[str, npt.NDArray[np.int32]]],
         uncertain: BoolArray,
+        *,
+        repeated: bool = False,
         keys: SortKeys | None = None,
     ) -> None:
         """
@@ -126,6 +132,7 @@ class PointTable:
             numbers: further attributes with an interval of ordinals per row.
             points: further attributes with a wanted value per row.
             uncertain: which rows have conditions beyond all these.
+            repeated: whether some row's filter has further boxes.
             keys: what the rows that want the same value are sorted by, ascending.
         """
         self.name = name
@@ -137,6 +144,7 @@ class PointTable:
         self.numbers = list(numbers)
         self.points = list(points)
         self._uncertain = uncertain if uncertain.any() else None
+        self._repeated = repeated
         self._keys = keys
         if keys is not None:
             # One ascending array over all codes, to be searched for (code, key) in one go.
@@ -165,8 +173,7 @@ class PointTable:
             chosen = np.repeat(publications[some], counts[some])
             begins = self._starts[place[some]] - (reached[some] - counts[some] - done)
             rows = np.repeat(begins, counts[some]) + np.arange(len(chosen))
-            chosen, rows = self._inside(lookup, chosen, rows)
-            self._decide(answer, dead, second_look, chosen, rows)
+            self._decide(answer, dead, second_look, *self._inside(lookup, chosen, rows))
             first = last
 
     @property
@@ -242,7 +249,7 @@ class PointTable:
             if doubtful.any():
                 keep[doubtful] = second_look(chosen[doubtful], rows[doubtful] + self._first_row)
             chosen, rows = chosen[keep], rows[keep]
-        answer.add_pairs(chosen, self._slots[rows])
+        answer.add_pairs(chosen, self._slots[rows], once=not self._repeated)
 
 
 def _numeric(batch: Batch, name: str) -> BoolArray:

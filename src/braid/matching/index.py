@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,11 @@ from braid.language.filters import Filter
 from braid.language.values import Value
 from braid.matching.answers import Answer, Counts, Destinations, Pairs
 from braid.matching.columns import Batch, BoolArray, IntArray
-from braid.matching.equality import Interner
 from braid.matching.plan import plan_segment
 from braid.matching.segment import MANY_ATTRIBUTES, Segment
+
+if TYPE_CHECKING:
+    from braid.matching.equality import Interner
 
 __all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
 
@@ -34,6 +36,8 @@ Attributes = Mapping[str, Value | None]
 TAIL_MAX = 256
 # A tail is evaluated filter by filter up to so many pairs; beyond, making a segment is cheaper.
 TAIL_PAIRS_MAX = 512
+# So few filters are quickest evaluated one by one.
+HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
 # Publications are matched so many at a time, to bound the memory of a very large batch.
@@ -234,8 +238,8 @@ class FilterIndex(Generic[Key]):
         return GroupMatrix(self._groups.values(), np.concatenate(matrices))
 
     def compact(self) -> None:
-        """Finish all merging now, into a single segment."""
-        if self._tail:
+        """Finish all merging now, into a single segment (a handful of filters needs none)."""
+        if self._tail and len(self) > HANDFUL:
             self._seal()
         while self._merge is not None:
             self._finish_merge(_run(self._merge.work))
@@ -306,7 +310,7 @@ class FilterIndex(Generic[Key]):
         ]
         if pairs:
             rows, slots = np.array(pairs, np.int64).T
-            answer.add_pairs(rows, slots)
+            answer.add_pairs(rows, slots, once=True)
 
     def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
         publications, slots = self.match_pairs(batch)
@@ -486,8 +490,8 @@ class _Renumbered:
     def add_bits(self, block: Any, publications: IntArray, bits: Any) -> None:
         self._answer.add_bits(block, self._places[publications], bits)
 
-    def add_pairs(self, publications: IntArray, slots: IntArray) -> None:
-        self._answer.add_pairs(self._places[publications], slots)
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
+        self._answer.add_pairs(self._places[publications], slots, once=once)
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return self._answer.undecided(self._places[publications])

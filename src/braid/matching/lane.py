@@ -7,11 +7,14 @@ do, side by side in one row. A bitmap is made when a publication first falls int
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import numpy.typing as npt
 
-from braid.matching.axis import Axis
-from braid.matching.columns import BoolArray, IntArray, WordArray
+if TYPE_CHECKING:
+    from braid.matching.axis import Axis
+    from braid.matching.columns import BoolArray, IntArray, WordArray
 
 __all__ = ["Lane"]
 
@@ -46,12 +49,12 @@ class Lane:
             lows: the first rank of each interval.
             highs: the rank behind each interval.
         """
-        small = np.uint16 if axis.ranks < 2**16 else np.int32
+        small: type[np.integer[Any]] = np.uint16 if axis.ranks < 2**16 else np.int32
         self.axis = axis
         self._size = size
         self._rows = rows.astype(np.uint16)
-        self._lows = lows.astype(small)
-        self._highs = highs.astype(small)
+        self._lows: IntArray = lows.astype(small)
+        self._highs: IntArray = highs.astype(small)
         self._many = len(rows) > 1 and bool((np.diff(rows) == 0).any())
         self._row_of_cell = np.full(axis.cells, -1, np.int16)
         self._used = 0
@@ -67,6 +70,11 @@ class Lane:
             self._make(np.unique(cells[rows < 0]))
             rows = self._row_of_cell[cells]
         return rows
+
+    def sure(self, cells: IntArray, rows: IntArray) -> BoolArray:
+        """For pairs of a cell and a filter that can accept it: whether it accepts all of the cell."""
+        words = self.maps[self._row_of_cell[cells], self.words + rows // 64]
+        return np.asarray((words >> (rows % 64).astype(np.uint64)) & np.uint64(1) != 0)
 
     def accepting(self, first: int, last: int) -> BoolArray:
         """For each filter, whether it accepts some rank from `first` to `last`, both included."""
@@ -136,4 +144,3 @@ class Lane:
         elif len(self._rows):
             spread[..., self._rows] = inside
         return spread
-

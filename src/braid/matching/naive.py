@@ -6,10 +6,11 @@ One evaluation per filter, straight from the definition. It is the oracle the in
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from braid.language.filters import Filter
-from braid.language.values import Value
+if TYPE_CHECKING:
+    from braid.language.filters import Filter
+    from braid.language.values import Value
 
 __all__ = ["match", "match_batch"]
 

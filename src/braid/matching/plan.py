@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from braid.language.filters import Filter
-from braid.language.intervals import Intervals
-from braid.language.normal_form import Term
 from braid.language.value_sets import EXACT_MAX, FLOAT_LINE, ValueSet
 from braid.language.values import ordinal_to_float
 from braid.matching.axis import MERGED_CELLS, MERGED_CELLS_OF_MANY, Axis, plain_numbers
@@ -32,6 +30,11 @@ from braid.matching.block import BLOCK_SIZE_MAX, Access, Block
 from braid.matching.equality import Interner, PointTable, SortKeys
 from braid.matching.lane import Lane
 from braid.matching.segment import PlacedBlock, Rows, Segment
+
+if TYPE_CHECKING:
+    from braid.language.filters import Filter
+    from braid.language.intervals import Intervals
+    from braid.language.normal_form import Term
 
 __all__ = ["plan_segment"]
 
@@ -49,40 +52,54 @@ POINT_TABLE_MIN = 64
 POINTS_PER_ROW_MAX = 8
 # A value wanted by so many rows gets blocks; below, looking at every pair is cheaper.
 POINT_BLOCK_MIN = 4096
+# A table has at most so many rows, because making it is one step of the work.
+TABLE_SIZE_MAX = 32_768
 # A part with fewer rows is not divided further, unless it bounds very many attributes.
 PART_SIZE_MIN = 1024
 PART_ATTRIBUTES_MAX = 32
 
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Steps: TypeAlias = Generator[None, None, _Result]
+
+
 class _Row(NamedTuple):
-    """One box, taken apart by how its bounds can be looked up."""
+    """One box, taken apart by how its bounds can be looked up.
+
+    Tuples throughout: the garbage collector stops following tuples of plain values, and here are
+    many of them.
+    """
 
     slot: int
     term: int
-    numbers: list[tuple[str, int, int]]
+    numbers: tuple[tuple[str, int, int], ...]
     """Plain intervals of numbers, as ordinals."""
-    others: list[tuple[str, ValueSet]]
-    points: dict[str, list[int]]
+    others: tuple[tuple[str, ValueSet], ...]
+    points: tuple[tuple[str, tuple[int, ...]], ...]
     """The codes of wanted values, for attributes bounded to a few values."""
     residual: bool
     repeated: bool
 
+    def codes(self, name: str) -> tuple[int, ...]:
+        """The codes of the wanted values of one attribute; none if it is not bounded to a few values."""
+        return next((codes for each, codes in self.points if each == name), ())
+
     def without(self, name: str) -> _Row:
         """The row without its bound on one attribute."""
         return self._replace(
-            numbers=[bound for bound in self.numbers if bound[0] != name],
-            others=[bound for bound in self.others if bound[0] != name],
+            numbers=tuple(bound for bound in self.numbers if bound[0] != name),
+            others=tuple(bound for bound in self.others if bound[0] != name),
         )
 
     def required(self) -> frozenset[str]:
         """The attributes without which the row cannot match."""
         return frozenset(
-            chain((bound[0] for bound in self.numbers), (name for name, values in self.others if not values.null))
+            chain(
+                (bound[0] for bound in self.numbers),
+                (name for name, values in self.others if not values.null),
+            )
         )
-
-    def names(self) -> Iterable[str]:
-        """The attributes the row bounds."""
-        return chain((bound[0] for bound in self.numbers), (bound[0] for bound in self.others))
 
 
 class _Part(NamedTuple):
@@ -98,7 +115,7 @@ def plan_segment(
     filters: Sequence[Filter | None],
     interners: dict[str, Interner],
     groups: npt.NDArray[np.int32],
-) -> Generator[None, None, Segment]:
+) -> _Steps[Segment]:
     """Arrange the filters in these slots; the generator's return value is the segment.
 
     Args:
@@ -114,16 +131,16 @@ def plan_segment(
             if owner is not None:
                 rows += _taken_apart(slot, owner.terms, interners)
         yield
-    general, by_value = _divided_by_value(rows)
-    yield
-    parts, tables = _parts_by_value(by_value)
-    parts += _parts_by_attributes(general)
+    general, by_value = yield from _divided_by_value(rows)
+    parts, tables = yield from _parts_by_value(by_value)
+    parts += yield from _parts_by_attributes(general)
     # What insists on few attributes matches most; a publication that is decided early is done.
     parts.sort(key=lambda part: (part.access is not None, len(part.required)))
     yield
     axes: dict[str, Axis] = {}
     merged_cells = MERGED_CELLS if len(rows) <= MANY_ROWS else MERGED_CELLS_OF_MANY
-    for name, bounds in _bounds_by_attribute(parts).items():
+    bounds_of = yield from _bounds_by_attribute(parts)
+    for name, bounds in bounds_of.items():
         axes[name] = Axis(name, np.array(bounds[0], np.int64), bounds[1], merged_cells)
         yield
     ordered: list[_Row] = []
@@ -150,8 +167,8 @@ def _taken_apart(slot: int, terms: Sequence[Term], interners: dict[str, Interner
     for number, term in enumerate(terms):
         numbers: list[tuple[str, int, int]] = []
         others: list[tuple[str, ValueSet]] = []
-        points: dict[str, list[int]] = {}
-        for name, values in term.box.items():
+        points: list[tuple[str, tuple[int, ...]]] = []
+        for name, values in sorted(term.box.items()):
             plain = plain_numbers(values)
             if plain is not None:
                 numbers.append((name, *plain))
@@ -164,9 +181,9 @@ def _taken_apart(slot: int, terms: Sequence[Term], interners: dict[str, Interner
                 interner = interners.get(name)
                 if interner is None:
                     interner = interners[name] = Interner()
-                points[name] = [interner.code(key) for key in keys]
-        numbers.sort()
-        rows.append(_Row(slot, number, numbers, others, points, bool(term.residual), len(terms) > 1))
+                points.append((name, tuple(interner.code(key) for key in keys)))
+        bounds = (tuple(numbers), tuple(others), tuple(points))
+        rows.append(_Row(slot, number, *bounds, bool(term.residual), len(terms) > 1))
     return rows
 
 
@@ -193,35 +210,47 @@ def _single_points(intervals: Intervals) -> bool:
     return all(high - low == 1 for low, high in intervals)
 
 
-def _divided_by_value(rows: list[_Row]) -> tuple[list[_Row], dict[_Shape, list[tuple[int, _Row]]]]:
+def _divided_by_value(rows: list[_Row]) -> _Steps[tuple[list[_Row], dict[_Shape, list[tuple[int, _Row]]]]]:
     """The rows to be looked up by bounds, and those found by a value: (code, row) by shape."""
     if len(rows) < POINT_ROWS_MIN:
         return rows, {}
     wanted: dict[str, Counter[int]] = {}
-    for row in rows:
-        for name, codes in row.points.items():
-            wanted.setdefault(name, Counter()).update(codes)
+    for some in _at_a_time(rows):
+        for row in some:
+            for name, codes in row.points:
+                wanted.setdefault(name, Counter()).update(codes)
+        yield
     useful = {name: counts for name, counts in wanted.items() if len(counts) >= POINT_VALUES_MIN}
     general: list[_Row] = []
     by_shape: dict[_Shape, list[_Row]] = {}
-    for row in rows:
-        rivals = [
-            (max(useful[name][code] for code in codes), name)
-            for name, codes in row.points.items()
-            if name in useful
-        ]
-        if rivals:
-            by_shape.setdefault(_shape(row, min(rivals)[1]), []).append(row)
-        else:
-            general.append(row)
+    for some in _at_a_time(rows):
+        for row in some:
+            rivals = [
+                (max(useful[name][code] for code in codes), name)
+                for name, codes in row.points
+                if name in useful
+            ]
+            if rivals:
+                by_shape.setdefault(_shape(row, min(rivals)[1]), []).append(row)
+            else:
+                general.append(row)
+        yield
     coded: dict[_Shape, list[tuple[int, _Row]]] = {}
     for shape, alike in by_shape.items():
         if len(alike) < POINT_TABLE_MIN:
             general += alike
             continue
-        # A publication has one value, so at most one copy of a row with several can match it.
-        coded[shape] = [(code, row.without(shape.name)) for row in alike for code in row.points[shape.name]]
+        found = coded[shape] = []
+        for some in _at_a_time(alike):
+            # A publication has one value, so at most one copy of a row with several can match it.
+            found += [(code, row.without(shape.name)) for row in some for code in row.codes(shape.name)]
+            yield
     return general, coded
+
+
+def _at_a_time(rows: Sequence[_Item]) -> Iterable[Sequence[_Item]]:
+    """Bounded pieces, one per step of the work."""
+    return (rows[at : at + FILTERS_AT_ONCE] for at in range(0, len(rows), FILTERS_AT_ONCE))
 
 
 class _Shape(NamedTuple):
@@ -239,7 +268,7 @@ def _shape(row: _Row, name: str) -> _Shape:
 
 def _parts_by_value(
     by_shape: dict[_Shape, list[tuple[int, _Row]]],
-) -> tuple[list[_Part], list[tuple[_Shape, list[tuple[int, _Row]]]]]:
+) -> _Steps[tuple[list[_Part], list[tuple[_Shape, list[tuple[int, _Row]]]]]]:
     """Blocks for values that many rows want, and tables for the others."""
     parts: list[_Part] = []
     tables: list[tuple[_Shape, list[tuple[int, _Row]]]] = []
@@ -253,28 +282,34 @@ def _parts_by_value(
             else:
                 rare.append((code, row))
         for code, rows in often.items():
-            parts += [part._replace(access=Access(shape.name, code)) for part in _parts_by_attributes(rows)]
-        if rare:
-            tables.append((shape, rare))
+            made = yield from _parts_by_attributes(rows)
+            parts += [part._replace(access=Access(shape.name, code)) for part in made]
+        rare.sort(key=itemgetter(0))
+        tables += [(shape, rare[at : at + TABLE_SIZE_MAX]) for at in range(0, len(rare), TABLE_SIZE_MAX)]
+        yield
     return parts, tables
 
 
 def _single_codes(row: _Row) -> list[str]:
     """Attributes other than plain numbers that the row bounds to one value."""
-    return sorted(name for name, _ in row.others if len(row.points.get(name, ())) == 1)
+    return sorted(name for name, _ in row.others if len(row.codes(name)) == 1)
 
 
-def _parts_by_attributes(rows: list[_Row]) -> list[_Part]:
+def _parts_by_attributes(rows: list[_Row]) -> _Steps[list[_Part]]:
     """Divide rows by what they bound until each part fits into a block."""
     by_names: dict[frozenset[str], list[_Row]] = {}
-    for row in rows:
-        by_names.setdefault(row.required(), []).append(row)
+    for some in _at_a_time(rows):
+        for row in some:
+            by_names.setdefault(row.required(), []).append(row)
+        yield
     parts: list[_Part] = []
     pending = [by_names] if rows else []
     while pending:
         signatures = pending.pop()
         size = sum(map(len, signatures.values()))
-        counts = Counter(chain.from_iterable([name] * len(r) for names, r in signatures.items() for name in names))
+        counts: Counter[str] = Counter()
+        for names, alike in signatures.items():
+            counts.update(dict.fromkeys(names, len(alike)))
         name = max(counts, key=lambda each: (min(counts[each], size - counts[each]), each), default=None)
         divisible = name is not None and counts[name] < size
         crowded = size > BLOCK_SIZE_MAX or len(counts) > PART_ATTRIBUTES_MAX
@@ -290,7 +325,9 @@ def _parts_by_attributes(rows: list[_Row]) -> list[_Part]:
     return parts
 
 
-def _bounds_by_attribute(parts: Iterable[_Part]) -> Mapping[str, tuple[list[int], list[ValueSet]]]:
+def _bounds_by_attribute(
+    parts: Iterable[_Part],
+) -> _Steps[Mapping[str, tuple[list[int], list[ValueSet]]]]:
     bounds: dict[str, tuple[list[int], list[ValueSet]]] = {}
     for part in parts:
         for row in part.rows:
@@ -298,6 +335,7 @@ def _bounds_by_attribute(parts: Iterable[_Part]) -> Mapping[str, tuple[list[int]
                 bounds.setdefault(name, ([], []))[0].extend((low, high))
             for name, values in row.others:
                 bounds.setdefault(name, ([], []))[1].append(values)
+        yield
     return bounds
 
 
@@ -354,7 +392,7 @@ def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> tupl
         (name, np.ascontiguousarray(bounds[order, at, 0]), np.ascontiguousarray(bounds[order, at, 1]))
         for at, name in enumerate(shape.numbers)
     ]
-    points = [(name, np.array([row.points[name][0] for row in rows], np.int32)) for name in shape.points]
+    points = [(name, np.array([row.codes(name)[0] for row in rows], np.int32)) for name in shape.points]
     uncertain = [row.residual or len(row.others) > len(points) for row in rows]
     table = PointTable(
         shape.name,
@@ -364,6 +402,7 @@ def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> tupl
         numbers,
         points,
         np.array(uncertain, np.bool_),
-        keys.ordered(order) if keys is not None else None,
+        repeated=any(row.repeated for row in rows),
+        keys=keys.ordered(order) if keys is not None else None,
     )
     return table, rows

@@ -9,23 +9,26 @@ new segment (see `index`). `plan` decides the arrangement.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from braid.language.evaluate import evaluate
-from braid.language.filters import Filter
 from braid.language.normal_form import Term
 from braid.language.ranges import some_point_satisfies
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import Range, Value
-from braid.matching.answers import Answer
-from braid.matching.axis import Axis
 from braid.matching.block import Block, Lookup
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
-from braid.matching.equality import Interner, PointTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from braid.language.filters import Filter
+    from braid.matching.answers import Answer
+    from braid.matching.axis import Axis
+    from braid.matching.equality import Interner, PointTable
 
 __all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
@@ -139,8 +142,9 @@ class Segment:
         own = self.rows.slots.nbytes + self.rows.terms.nbytes
         own += 0 if self._by_slot is None else self._by_slot.nbytes
         own += 0 if self._dead_rows is None else self._dead_rows.nbytes
-        parts = [*self._axes.values(), *(placed.block for placed in self._blocks), *self._tables]
-        return own + sum(part.bytes for part in parts)
+        own += sum(axis.bytes for axis in self._axes.values())
+        own += sum(placed.block.bytes for placed in self._blocks)
+        return own + sum(table.bytes for table in self._tables)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -176,7 +180,7 @@ class Segment:
         owner = self._filters[self.rows.slots[row]]
         if owner is None:
             return Term({}, ())
-        return owner.terms[self.rows.terms[row]]
+        return owner.terms[int(self.rows.terms[row])]
 
     def _satisfied(self, batch: Batch, publications: IntArray, rows: IntArray) -> BoolArray:
         """Decide pairs by the definition: every value in its set, every residual condition TRUE."""
@@ -185,10 +189,7 @@ class Segment:
             attributes, term = batch.publications[publication], self._term(row)
             outcomes[number] = all(
                 values.accepts(attributes.get(name)) for name, values in term.box.items()
-            ) and all(
-                evaluate(condition, attributes) is True  # type: ignore[arg-type]
-                for condition in term.residual
-            )
+            ) and all(evaluate(condition, attributes) is True for condition in term.residual)
         return outcomes
 
     def _ranks(self, batch: Batch, publication: int) -> tuple[dict[str, tuple[int, int]], bool]:
