@@ -22,13 +22,13 @@ __all__ = ["bench_matching", "settings_for"]
 
 _METHOD = (
     "One core, CPU time of the process. All contenders get the publications as the same attribute mappings "
-    "and take turns on the same data; the median of the turns counts. match_groups answers which of the "
-    "destinations have a matching filter, match_batch lists every matching key, count_batch counts. Every "
-    "contender's answers are compared with the naive loop's on a sample before anything is timed. Each "
-    "workload and size has a process of its own, in which rivals are built first, on a clean heap. Index "
-    "memory is what building the index and matching a batch keeps allocated, beginning with freshly parsed "
-    "filters, keys and destinations; what indexing leaves on the filters is part of it. The cost of an add "
-    "includes the time it adds to later matches."
+    "and take turns on the same data; the median of the turns counts. group_matrix and match_groups answer "
+    "which of the destinations have a matching filter, as one matrix and as sets; match_batch lists every "
+    "matching key, count_batch counts. Every contender's answers are compared with the naive loop's on a "
+    "sample before anything is timed. Each workload and size has a process of its own, in which rivals are "
+    "built first, on a clean heap. Index memory is what building the index and matching a batch keeps "
+    "allocated beside the keys, destinations and filters with their normal form, whose size is shown too. "
+    "The cost of an add includes the time it adds to later matches."
 )
 
 

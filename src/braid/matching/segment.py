@@ -177,10 +177,8 @@ class Segment:
                 return
 
     def _term(self, row: int) -> Term:
-        owner = self._filters[self.rows.slots[row]]
-        if owner is None:
-            return Term({}, ())
-        return owner.terms[int(self.rows.terms[row])]
+        owner = self._filters[int(self.rows.slots[row])]
+        return Term({}) if owner is None else owner.terms[int(self.rows.terms[row])]
 
     def _satisfied(self, batch: Batch, publications: IntArray, rows: IntArray) -> BoolArray:
         """Decide pairs by the definition: every value in its set, every residual condition TRUE."""
