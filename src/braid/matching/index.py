@@ -8,6 +8,7 @@ call ever rebuilds the whole index (a log-structured merge, as in storage engine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -515,8 +516,4 @@ def _extended(array: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 def _tier(size: int) -> int:
     """Segments in one tier differ in size by less than the fan-out."""
-    tier = 0
-    while size >= TAIL_MAX * FANOUT:
-        size //= FANOUT
-        tier += 1
-    return tier
+    return int(math.log(max(size, 1), FANOUT))

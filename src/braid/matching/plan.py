@@ -14,7 +14,7 @@ The work is a generator, one bounded step at a time, so that it can be spread ov
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -87,10 +87,9 @@ class _Row(NamedTuple):
 
     def without(self, name: str) -> _Row:
         """The row without its bound on one attribute."""
-        return self._replace(
-            numbers=tuple(bound for bound in self.numbers if bound[0] != name),
-            others=tuple(bound for bound in self.others if bound[0] != name),
-        )
+        numbers = tuple(bound for bound in self.numbers if bound[0] != name)
+        others = tuple(bound for bound in self.others if bound[0] != name)
+        return _Row(self.slot, self.term, numbers, others, self.points, self.residual, self.repeated)
 
     def required(self) -> frozenset[str]:
         """The attributes without which the row cannot match."""
@@ -214,11 +213,13 @@ def _divided_by_value(rows: list[_Row]) -> _Steps[tuple[list[_Row], dict[_Shape,
     """The rows to be looked up by bounds, and those found by a value: (code, row) by shape."""
     if len(rows) < POINT_ROWS_MIN:
         return rows, {}
-    wanted: dict[str, Counter[int]] = {}
+    wanted: dict[str, defaultdict[int, int]] = {}
     for some in _at_a_time(rows):
         for row in some:
             for name, codes in row.points:
-                wanted.setdefault(name, Counter()).update(codes)
+                counts = wanted.setdefault(name, defaultdict(int))
+                for code in codes:
+                    counts[code] += 1
         yield
     useful = {name: counts for name, counts in wanted.items() if len(counts) >= POINT_VALUES_MIN}
     general: list[_Row] = []
