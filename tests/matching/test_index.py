@@ -37,7 +37,7 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "TABLE_SIZE_MAX", 48)
     monkeypatch.setattr(plan, "FILTERS_AT_ONCE", 16)
     monkeypatch.setattr(index_module, "TAIL_MAX", 8)
-    monkeypatch.setattr(index_module, "TAIL_PAIRS_MAX", 4)
+    monkeypatch.setattr(index_module, "TAIL_COST_MAX", 64)
     monkeypatch.setattr(index_module, "HANDFUL", 0)
     monkeypatch.setattr(index_module, "BATCH_MAX", 16)
 

@@ -13,20 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from braid.matching.answers import Answer, GroupLayout, set_bits
-from braid.matching.columns import ABSENT, NUMBER, Batch, BoolArray, IntArray, WordArray
+from braid.matching.columns import NUMBER, BoolArray, IntArray, WordArray
+from braid.matching.lookup import CHUNK_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from braid.matching.axis import Axis
     from braid.matching.lane import Lane
+    from braid.matching.lookup import Lookup
 
-__all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "Lookup", "packed"]
+__all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "packed"]
 
 # Its bitmaps (512 bytes each) and a chunk of publications fit into a core's cache together.
 BLOCK_SIZE_MAX = 4096
-# So many words of intermediate results: 256 KiB.
-CHUNK_WORDS = 32_768
 
 
 class Access(NamedTuple):
@@ -34,41 +33,6 @@ class Access(NamedTuple):
 
     name: str
     code: int
-
-
-class Lookup:
-    """A batch on its way through one segment: the cells of its values, found once per attribute."""
-
-    __slots__ = ("_cells", "_present", "_scratch", "batch", "codes_of")
-
-    def __init__(self, batch: Batch, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]) -> None:
-        self.batch = batch
-        self.codes_of = codes_of
-        self._cells: dict[str, npt.NDArray[np.integer[Any]]] = {}
-        self._present: dict[str, BoolArray] = {}
-        self._scratch: dict[int, WordArray] = {}
-
-    def scratch(self, number: int, shape: tuple[int, int]) -> WordArray:
-        """Memory for intermediate results, the same for every block: fresh memory costs page faults."""
-        size = shape[0] * shape[1]
-        memory = self._scratch.get(number)
-        if memory is None or len(memory) < size:
-            memory = self._scratch[number] = np.empty(max(size, CHUNK_WORDS), np.uint64)
-        return memory[:size].reshape(shape)
-
-    def cells(self, axis: Axis) -> npt.NDArray[np.integer[Any]]:
-        """The cell of each publication on an axis."""
-        cells = self._cells.get(axis.name)
-        if cells is None:
-            cells = self._cells[axis.name] = axis.cells_of(self.batch.column(axis.name))
-        return cells
-
-    def present(self, axis: Axis) -> BoolArray:
-        """Which publications have the attribute of an axis."""
-        present = self._present.get(axis.name)
-        if present is None:
-            present = self._present[axis.name] = self.cells(axis) != ABSENT
-        return present
 
 
 class Block:
@@ -147,15 +111,14 @@ class Block:
         )
 
     def _concerned(self, lookup: Lookup) -> IntArray:
-        batch = lookup.batch
         mask: Any = None
         if self.access is not None:
-            mask = lookup.codes_of(batch, self.access.name) == self.access.code
+            mask = lookup.codes(self.access.name) == self.access.code
         for lane in self.lanes:
             if lane.axis.name in self.required:
                 present = lookup.present(lane.axis)
                 mask = present if mask is None else mask & present
-        return np.arange(len(batch)) if mask is None else np.flatnonzero(mask)
+        return np.arange(len(lookup.batch)) if mask is None else np.flatnonzero(mask)
 
     def _match_chunk(
         self,

@@ -8,17 +8,18 @@ floats, all strings, absent values among them) are converted without a Python lo
 from __future__ import annotations
 
 from itertools import chain
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from braid.errors import PublicationError
+from braid.language.publication import checked_attributes
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import INT_MAX, INT_MIN, Range, Value, float_to_ordinal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "ABSENT",
@@ -33,6 +34,8 @@ __all__ = [
     "Column",
     "IntArray",
     "WordArray",
+    "check_integers",
+    "checked_publications",
     "point_key",
 ]
 
@@ -45,6 +48,7 @@ ABSENT, FALSE, TRUE, NUMBER, STRING, LARGE, RANGE = range(7)
 
 _NONE = type(None)
 _NUMERIC = {int, float, _NONE}
+_PLAIN = {int, float, str, bool, _NONE, Range}
 _MAGNITUDE = np.int64(INT_MAX)
 _NAN = np.int64(float_to_ordinal(float("nan")))
 
@@ -111,11 +115,35 @@ class Batch:
         """The attributes that some publication has."""
         return set(chain.from_iterable(self.publications))
 
-    def ranged(self, names: Iterable[str]) -> list[int]:
-        """The publications that hold a range in one of these attributes."""
-        columns = [self.column(name) for name in names]
-        ranged = [column.values for column in columns if Range in column.types]
-        return sorted({row for values in ranged for row, value in enumerate(values) if type(value) is Range})
+
+def checked_publications(
+    publications: Sequence[Mapping[str, Value | None]],
+) -> tuple[Sequence[Mapping[str, Value | None]], list[int]]:
+    """The publications with values of the language's own types only, and which of them hold ranges.
+
+    Other types that mean the same (NumPy's numbers, say) are converted; a value that cannot be
+    matched raises a `PublicationError` that names the attribute.
+    """
+    types = set(map(type, chain.from_iterable(map(_values, publications))))
+    if not types <= _PLAIN:
+        publications = [
+            each if _PLAIN.issuperset(map(type, each.values())) else checked_attributes(each)
+            for each in publications
+        ]
+    if Range not in types:
+        return publications, []
+    return publications, [row for row, each in enumerate(publications) if Range in map(type, each.values())]
+
+
+def check_integers(publications: Sequence[Mapping[str, Value | None]]) -> None:
+    """Refuse integers beyond 64 bits, which columns find by themselves."""
+    for publication in publications:
+        for name, value in publication.items():
+            if type(value) is int and not INT_MIN <= value <= INT_MAX:
+                checked_attributes({name: value})
+
+
+_values = methodcaller("values")
 
 
 def _arrays(name: str, values: list[Any], types: set[type]) -> _Arrays:
@@ -161,32 +189,24 @@ def _mixed(name: str, values: list[Any]) -> _Arrays:
     kinds = np.zeros(len(values), np.uint8)
     doubles = np.zeros(len(values), np.float64)
     for row, value in enumerate(values):
-        kinds[row], values[row] = _classified(name, value)
-        if kinds[row] in (NUMBER, LARGE):
-            doubles[row] = float(values[row])
+        kinds[row] = kind = _kind(name, value)
+        if kind in (NUMBER, LARGE):
+            doubles[row] = float(value)
     return _Arrays(kinds, _ordinals(doubles, np.isnan(doubles)), False)
 
 
-def _classified(name: str, value: Any) -> tuple[int, Any]:
-    """The kind of one value, and the value as one of the language's own types."""
+def _kind(name: str, value: Any) -> int:
     if value is None:
-        return ABSENT, None
-    if isinstance(value, (bool, np.bool_)):
-        return (TRUE, True) if value else (FALSE, False)
-    if isinstance(value, (int, np.integer)):
+        return ABSENT
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    if isinstance(value, int):
         if not INT_MIN <= value <= INT_MAX:
-            raise PublicationError(f"attribute {name!r}: the integer {value} does not fit into 64 bits")
-        return (LARGE if abs(int(value)) >= EXACT_MAX else NUMBER), int(value)
-    if isinstance(value, (float, np.floating)):
-        return NUMBER, float(value)
-    if isinstance(value, str):
-        return STRING, str(value)
-    if isinstance(value, Range):
-        return RANGE, value
-    raise PublicationError(
-        f"attribute {name!r}: a {type(value).__name__} cannot be matched; "
-        "use an integer, float, string, boolean or Range"
-    )
+            checked_attributes({name: value})
+        return LARGE if abs(value) >= EXACT_MAX else NUMBER
+    if isinstance(value, float):
+        return NUMBER
+    return STRING if isinstance(value, str) else RANGE
 
 
 def point_key(value: Any) -> Any:

@@ -12,45 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray, point_key
+from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from braid.matching.answers import Answer
-    from braid.matching.block import Lookup
+    from braid.matching.lookup import Lookup
 
-__all__ = ["Interner", "PointTable", "SortKeys"]
+__all__ = ["PointTable", "SortKeys"]
 
 # So many candidates at a time, to bound the memory of the intermediate arrays.
 CANDIDATES_AT_ONCE = 200_000
-
-_PLAIN_KEYS = ({str}, {int}, {str, type(None)}, {int, type(None)})
-
-
-class Interner:
-    """Small numbers for the values that filters of the index compare one attribute with by `=`."""
-
-    __slots__ = ("_codes",)
-
-    def __init__(self) -> None:
-        self._codes: dict[Any, int] = {}
-
-    def code(self, key: Any) -> int:
-        """The number of a key (see `point_key`), a new one if need be."""
-        return self._codes.setdefault(key, len(self._codes))
-
-    def codes_of(self, values: list[Any]) -> npt.NDArray[np.int64]:
-        """The number of each value, -1 where no filter asks for it."""
-        get = self._codes.get
-        if set(map(type, values)) in _PLAIN_KEYS:
-            found: Iterable[int] = (get(value, -1) for value in values)
-        else:
-            found = (get(point_key(value), -1) for value in values)
-        return np.fromiter(found, np.int64, len(values))
-
-    def __len__(self) -> int:
-        return len(self._codes)
 
 
 class SortKeys:
@@ -179,7 +152,12 @@ class PointTable:
     @property
     def names(self) -> set[str]:
         """The attributes the table looks at."""
-        return {self.name, *(name for name, _, _ in self.numbers), *(name for name, _ in self.points)}
+        return self.coded_names.union(name for name, _, _ in self.numbers)
+
+    @property
+    def coded_names(self) -> set[str]:
+        """Those among them that it looks at by the code of their value."""
+        return {self.name, *(name for name, _ in self.points)}
 
     def candidates(self, code: int | None) -> IntArray:
         """The rows of the segment that want this value; all rows for None."""
@@ -212,7 +190,7 @@ class PointTable:
 
     def _concerned(self, lookup: Lookup) -> tuple[IntArray, IntArray]:
         batch = lookup.batch
-        codes = lookup.codes_of(batch, self.name)
+        codes = lookup.codes(self.name)
         place = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         mask = self._codes[place] == codes
         for name, _, _ in self.numbers:
@@ -227,7 +205,7 @@ class PointTable:
             inside = (lows[rows] <= ordinals) & (ordinals < highs[rows])
             chosen, rows = chosen[inside], rows[inside]
         for name, codes in self.points:
-            inside = codes[rows] == lookup.codes_of(lookup.batch, name)[chosen]
+            inside = codes[rows] == lookup.codes(name)[chosen]
             chosen, rows = chosen[inside], rows[inside]
         return chosen, rows
 

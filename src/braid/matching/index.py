@@ -21,12 +21,13 @@ from braid.errors import IndexKeyError
 from braid.language.filters import Filter
 from braid.language.values import Value
 from braid.matching.answers import Answer, Counts, Destinations, Pairs
-from braid.matching.columns import Batch, BoolArray, IntArray
+from braid.matching.columns import Batch, check_integers, checked_publications
 from braid.matching.plan import plan_segment
-from braid.matching.segment import MANY_ATTRIBUTES, Segment
+from braid.matching.tail import FEW_PUBLICATIONS, match_waiting
 
 if TYPE_CHECKING:
-    from braid.matching.equality import Interner
+    from braid.matching.columns import BoolArray, IntArray
+    from braid.matching.segment import Segment
 
 __all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
 
@@ -35,8 +36,9 @@ Attributes = Mapping[str, Value | None]
 
 # So many new filters wait before they become a segment.
 TAIL_MAX = 256
-# A tail is evaluated filter by filter up to so many pairs; beyond, making a segment is cheaper.
-TAIL_PAIRS_MAX = 512
+# A tail becomes a segment earlier if it was evaluated so often: filters times publications, of which
+# more than a few cost no more than a few.
+TAIL_COST_MAX = 8192
 # So few filters are quickest evaluated one by one.
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
@@ -110,10 +112,10 @@ class FilterIndex(Generic[Key]):
         self._home = np.zeros(0, np.int32)
         self._group_of_slot = np.zeros(0, np.int32)
         self._groups = _Groups()
-        self._interners: dict[str, Interner] = {}
         self._segments: dict[int, Segment] = {}
         self._segments_made = 0
         self._tail: dict[int, None] = {}
+        self._tail_cost = 0
         self._merge: _Merge | None = None
         self.add_many(items)
 
@@ -266,52 +268,40 @@ class FilterIndex(Generic[Key]):
 
     # Matching.
 
-    def _answer(self, publications: Sequence[Attributes], answer: Answer) -> None:
-        if not publications:
+    def _answer(self, asked: Sequence[Attributes], answer: Answer) -> None:
+        if not asked:
             return
-        if len(self._tail) * len(publications) > TAIL_PAIRS_MAX:
-            self._seal()
+        publications, ranged = checked_publications(asked)
+        self._consider_sealing(len(publications))
+        if not ranged:
+            self._answer_plain(Batch(publications), answer)
+            return
         batch = Batch(publications)
-        ranged = batch.ranged(self._names_in(batch))
-        plain = np.setdiff1d(np.arange(len(batch)), ranged) if ranged else None
-        if plain is None:
-            self._answer_plain(batch, answer)
-        else:
+        for publication in ranged:
             for segment in self._segments.values():
-                for publication in ranged:
-                    segment.match_ranged(batch, publication, answer)
-            if len(plain):
-                some = Batch([publications[row] for row in plain])
-                self._answer_plain(some, _Renumbered(answer, plain))
-        self._answer_tail(publications, answer)
-
-    def _names_in(self, batch: Batch) -> set[str]:
-        """The attributes that the segments will look at."""
-        names: set[str] = set().union(*(segment.names for segment in self._segments.values()))
-        return names & batch.names() if len(names) > MANY_ATTRIBUTES else names
+                segment.match_ranged(batch, publication, answer)
+            alone = Batch([publications[publication]])
+            self._answer_tail(alone, _Renumbered(answer, np.array([publication])))
+        plain = np.setdiff1d(np.arange(len(batch)), ranged)
+        if len(plain):
+            self._answer_plain(Batch([publications[row] for row in plain]), _Renumbered(answer, plain))
 
     def _answer_plain(self, batch: Batch, answer: Answer) -> None:
-        codes: dict[str, npt.NDArray[np.int64]] = {}
-
-        def codes_of(batch: Batch, name: str) -> npt.NDArray[np.int64]:
-            if name not in codes:
-                codes[name] = self._interners[name].codes_of(batch.column(name).values)
-            return codes[name]
-
         for segment in self._segments.values():
-            segment.match(batch, answer, codes_of)
+            segment.match(batch, answer)
+        self._answer_tail(batch, answer)
 
-    def _answer_tail(self, publications: Sequence[Attributes], answer: Answer) -> None:
-        pairs = [
-            (row, slot)
-            for slot in self._tail
-            if (waiting := self._filters[slot]) is not None
-            for row, attributes in enumerate(publications)
-            if waiting.matches(attributes)
-        ]
-        if pairs:
-            rows, slots = np.array(pairs, np.int64).T
-            answer.add_pairs(rows, slots, once=True)
+    def _answer_tail(self, batch: Batch, answer: Answer) -> None:
+        if len(batch) <= FEW_PUBLICATIONS:
+            check_integers(batch.publications)
+        waiting = ((slot, self._filters[slot]) for slot in self._tail)
+        match_waiting(((slot, each) for slot, each in waiting if each is not None), batch, answer)
+
+    def _consider_sealing(self, publications: int) -> None:
+        """The tail becomes a segment once evaluating it has cost more than that would."""
+        self._tail_cost += len(self._tail) * min(publications, FEW_PUBLICATIONS)
+        if self._tail_cost > TAIL_COST_MAX and len(self) > HANDFUL:
+            self._seal()
 
     def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
         publications, slots = self.match_pairs(batch)
@@ -367,7 +357,7 @@ class FilterIndex(Generic[Key]):
     # Segments.
 
     def _plan(self, slots: list[int]) -> Generator[None, None, Segment]:
-        return plan_segment(slots, self._filters, self._interners, self._group_of_slot)
+        return plan_segment(slots, self._filters, self._group_of_slot)
 
     def _install(self, segment: Segment, slots: list[int]) -> None:
         self._segments_made += 1
@@ -382,6 +372,7 @@ class FilterIndex(Generic[Key]):
     def _seal(self) -> None:
         slots = list(self._tail)
         self._tail.clear()
+        self._tail_cost = 0
         self._install(_run(self._plan(slots)), slots)
         self._schedule()
 

@@ -27,8 +27,9 @@ from braid.language.value_sets import EXACT_MAX, FLOAT_LINE, ValueSet
 from braid.language.values import ordinal_to_float
 from braid.matching.axis import MERGED_CELLS, MERGED_CELLS_OF_MANY, Axis, plain_numbers
 from braid.matching.block import BLOCK_SIZE_MAX, Access, Block
-from braid.matching.equality import Interner, PointTable, SortKeys
+from braid.matching.equality import PointTable, SortKeys
 from braid.matching.lane import Lane
+from braid.matching.lookup import Interner
 from braid.matching.segment import PlacedBlock, Rows, Segment
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ class _Part(NamedTuple):
 def plan_segment(
     slots: Sequence[int],
     filters: Sequence[Filter | None],
-    interners: dict[str, Interner],
     groups: npt.NDArray[np.int32],
 ) -> _Steps[Segment]:
     """Arrange the filters in these slots; the generator's return value is the segment.
@@ -120,10 +120,10 @@ def plan_segment(
     Args:
         slots: where the filters are.
         filters: the index's filters by slot.
-        interners: the index's codes of wanted values; new ones are added.
         groups: the destination of each slot.
     """
     rows: list[_Row] = []
+    interners: dict[str, Interner] = {}
     for start in range(0, len(slots), FILTERS_AT_ONCE):
         for slot in slots[start : start + FILTERS_AT_ONCE]:
             owner = filters[slot]

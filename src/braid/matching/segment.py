@@ -19,8 +19,8 @@ from braid.language.normal_form import Term
 from braid.language.ranges import some_point_satisfies
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import Range, Value
-from braid.matching.block import Block, Lookup
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
+from braid.matching.lookup import Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from braid.language.filters import Filter
     from braid.matching.answers import Answer
     from braid.matching.axis import Axis
-    from braid.matching.equality import Interner, PointTable
+    from braid.matching.block import Block
+    from braid.matching.equality import PointTable
+    from braid.matching.lookup import Interner
 
 __all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
@@ -71,7 +73,7 @@ class Segment:
             blocks: rows decided by bits.
             tables: rows found by a value.
             filters: the index's filters by slot.
-            interners: the index's codes of values by attribute.
+            interners: the codes of wanted values by attribute.
             size: how many filters the segment has.
         """
         self.rows = rows
@@ -81,18 +83,18 @@ class Segment:
         self._blocks = list(blocks)
         self._tables = list(tables)
         self._filters = filters
-        self._interners = interners
         self._dead_rows: BoolArray | None = None
         self._by_slot: npt.NDArray[np.int64] | None = None
         self.names = set(axes).union(*(table.names for table in tables))
         """The attributes the segment looks at."""
-        self.names.update(placed.block.access.name for placed in blocks if placed.block.access)
+        coded = {placed.block.access.name for placed in blocks if placed.block.access}
+        coded.update(*(table.coded_names for table in tables))
+        self.names |= coded
+        self._interners = {name: interners[name] for name in coded}
 
-    def match(
-        self, batch: Batch, answer: Answer, codes_of: Callable[[Batch, str], npt.NDArray[np.int64]]
-    ) -> None:
+    def match(self, batch: Batch, answer: Answer) -> None:
         """Find the matches of a batch without ranges."""
-        lookup = Lookup(batch, codes_of)
+        lookup = Lookup(batch, self._interners)
 
         def look_from(first_row: int) -> Callable[[IntArray, IntArray], BoolArray]:
             return lambda publications, rows: self._satisfied(batch, publications, rows + first_row)
