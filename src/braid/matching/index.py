@@ -2,8 +2,8 @@
 
 `FilterIndex` keeps any number of filters under keys of the caller's choice. Filters are added and
 removed at any time. New ones wait in a short *tail*; a full tail becomes a segment, and several
-segments of a size are merged into a larger one, a bounded step with every further change, so no
-call ever rebuilds the whole index (a log-structured merge, as in storage engines).
+segments of a size are merged into a larger one, a bounded step with every further call, so none
+ever rebuilds the whole index (a log-structured merge, as in storage engines).
 """
 
 from __future__ import annotations
@@ -273,6 +273,7 @@ class FilterIndex(Generic[Key]):
             return
         publications, ranged = checked_publications(asked)
         self._consider_sealing(len(publications))
+        self._work()
         if not ranged:
             self._answer_plain(Batch(publications), answer)
             return
