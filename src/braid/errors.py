@@ -9,6 +9,8 @@
       IndexKeyError            a key of a filter index that is taken, or that is not there
       BusError                 trouble with the embedded bus
         BusClosedError         it was closed
+        PublishTimeoutError    a publisher's time was up before a full queue had room
+        PublishDeadlockError   a publisher would have waited for ever
         SlowConsumerError      a subscription was ended because its consumer fell too far behind
 
 Every message says what was wrong, where, and where possible what to do instead.
@@ -26,6 +28,8 @@ __all__ = [
     "IndexKeyError",
     "PatternError",
     "PublicationError",
+    "PublishDeadlockError",
+    "PublishTimeoutError",
     "SlowConsumerError",
 ]
 
@@ -106,3 +110,50 @@ class BusClosedError(BusError):
 
 class SlowConsumerError(BusError):
     """The subscription was ended because its consumer fell too far behind, as it had asked for."""
+
+
+class PublishTimeoutError(BusError, TimeoutError):
+    """A publisher waited for room in a subscription's queue, and its time was up.
+
+    What could be handed over stays handed over; the rest was taken back and will not arrive.
+
+    Attributes:
+        delivered: hand-overs of the call that did happen.
+        undelivered: hand-overs that were taken back.
+        full: names of the subscriptions whose queues stayed full.
+    """
+
+    def __init__(self, timeout_s: float, delivered: int, undelivered: int, full: tuple[str, ...]) -> None:
+        self.timeout_s = timeout_s
+        self.delivered = delivered
+        self.undelivered = undelivered
+        self.full = full
+        super().__init__(
+            f"no room after {timeout_s:g} s in the full queue of {', '.join(map(repr, full))}: "
+            f"{delivered} of {delivered + undelivered} deliveries were made and the rest was taken back; "
+            "read faster, ask for a larger queue_size, or subscribe with when_full='drop_oldest'"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.timeout_s, self.delivered, self.undelivered, self.full))
+
+
+class PublishDeadlockError(BusError):
+    """A publisher would have waited for ever, because whoever could make room waits for it.
+
+    The rest of the call was taken back; `delivered`, `undelivered` and `full` are those of
+    `PublishTimeoutError`.
+    """
+
+    def __init__(self, reason: str, delivered: int, undelivered: int, full: tuple[str, ...]) -> None:
+        self.reason = reason
+        self.delivered = delivered
+        self.undelivered = undelivered
+        self.full = full
+        super().__init__(
+            f"the queue of {', '.join(map(repr, full))} is full and a wait would never end: {reason}. "
+            f"{delivered} of {delivered + undelivered} deliveries were made and the rest was taken back"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.reason, self.delivered, self.undelivered, self.full))

@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from braid.embedded.bus import Bus, open
-from braid.embedded.errors import PublishDeadlockError, PublishTimeoutError
 from braid.embedded.mailbox import WhenFull
 from braid.embedded.statistics import BusStatistics, Receipt, SubscriptionStatistics
 from braid.embedded.subscription import Subscription
+from braid.errors import PublishDeadlockError, PublishTimeoutError
 
 __all__ = [
     "Bus",

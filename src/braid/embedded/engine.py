@@ -28,10 +28,9 @@ from braid.embedded.core import (
     WaitGraph,
     statistics_of,
 )
-from braid.embedded.errors import PublishDeadlockError, PublishTimeoutError
 from braid.embedded.statistics import BusStatistics, Receipt, SubscriptionStatistics
 from braid.embedded.waiting import TaskWaiter, ThreadWaiter, Waiter, running_loop
-from braid.errors import BusClosedError
+from braid.errors import BusClosedError, PublishDeadlockError, PublishTimeoutError
 
 if TYPE_CHECKING:
     import asyncio
