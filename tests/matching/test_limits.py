@@ -32,9 +32,10 @@ TWO_53 = 2**53
 def indexed(texts: list[str]) -> tuple[FilterIndex[int], dict[int, Filter]]:
     """An index that has all its filters in segments, and the filters."""
     filters = dict(enumerate(map(Filter, texts)))
-    index: FilterIndex[int] = FilterIndex(filters.items())
-    while index.statistics().waiting:
-        index.match_batch([{}] * 1000)  # so many at a time are worth a segment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("braid.matching.index.TAIL_MAX", 1)
+        index: FilterIndex[int] = FilterIndex(filters.items())
+    assert not index.statistics().waiting
     return index, filters
 
 

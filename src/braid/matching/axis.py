@@ -26,6 +26,7 @@ from braid.language.value_sets import (
     STRING_LINE,
     ValueSet,
     floats_between,
+    integers_of_floats,
 )
 from braid.language.values import Range, float_to_ordinal
 from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray
@@ -60,11 +61,18 @@ def plain_numbers(values: ValueSet) -> tuple[int, int] | None:
     if values.null or values.strings or values.booleans or len(values.floats) != 1:
         return None
     low, high = values.floats[0]
-    if (low == FLOAT_LINE[0] or _SMALL_LOW < low < _SMALL_HIGH) and (
-        high == FLOAT_LINE[1] or _SMALL_LOW < high < _SMALL_HIGH
-    ):
-        return low, high
-    return None
+    integers = values.integers[0] if len(values.integers) == 1 else (None, None)
+    if low == FLOAT_LINE[0]:
+        if integers[0] != INTEGER_LINE[0]:
+            return None
+    elif not _SMALL_LOW < low < _SMALL_HIGH:
+        return None
+    if high == FLOAT_LINE[1]:
+        if integers[1] != INTEGER_LINE[1]:
+            return None
+    elif not _SMALL_LOW < high < _SMALL_HIGH:
+        return None
+    return (low, high) if len(values.integers) < 2 else None
 
 
 class Axis:
@@ -138,10 +146,9 @@ class Axis:
         """The rank intervals of any set."""
         pieces: list[tuple[int, int]] = [(0, 1)] if values.null else []
         pieces += [(1 + low, 1 + high) for low, high in values.booleans]
-        for low, high in values.floats:
-            first = _FIRST_NUMBER + int(np.searchsorted(self.numbers, low, side="right"))
-            last = _FIRST_NUMBER + int(np.searchsorted(self.numbers, high, side="right"))
-            pieces.append((first, self._first_string if high == FLOAT_LINE[1] else last))
+        if values.floats:
+            firsts, lasts = self.plain_ranks(*np.array(values.floats, np.int64).T)
+            pieces += zip(firsts.tolist(), lasts.tolist(), strict=True)
         for low, high in values.strings:
             first = self._first_string + bisect_right(self._strings, low)
             last = (
@@ -149,7 +156,7 @@ class Axis:
             )
             pieces.append((first, last))
         if self._large:
-            for low, high in _large_parts(values):
+            for low, high in _large_parts(values.integers):
                 first = self._first_large + bisect_right(self._large, low)
                 last = self._first_large + bisect_right(self._large, high)
                 pieces.append((first, self.ranks if high == INTEGER_LINE[1] else last))
@@ -280,6 +287,8 @@ def _bounds_of(sets: Iterable[ValueSet]) -> tuple[set[int], set[str], set[int]]:
                 strings.add(high)
         for low, high in values.integers:
             large.update(bound for bound in (low, high) if abs(bound) >= EXACT_MAX and _inside(bound))
+        if _large_parts(values.integers) != _large_parts(integers_of_floats(values.floats)):
+            large.add(0)  # large integers and their doubles part, so the integers need their own line
     strings.discard(STRING_LINE[0])
     if large:
         large.add(0)  # large negative integers are one stretch at least, large positive ones another
@@ -290,12 +299,12 @@ def _inside(bound: int) -> bool:
     return INTEGER_LINE[0] < bound < INTEGER_LINE[1]
 
 
-def _large_parts(values: ValueSet) -> list[tuple[int, int]]:
-    """The large integers of a set; a bound among the small ones counts as 0."""
-    negative = [(low, min(high, 0)) for low, high in intersection(values.integers, _LARGE_NEGATIVE)]
+def _large_parts(integers: Intervals) -> list[tuple[int, int]]:
+    """The large ones among integers; a bound among the small ones counts as 0."""
+    negative = [(low, min(high, 0)) for low, high in intersection(integers, _LARGE_NEGATIVE)]
     if negative and negative[-1][1] == _LARGE_NEGATIVE[0][1]:
         negative[-1] = (negative[-1][0], 0)
-    positive = [(low, high) for low, high in intersection(values.integers, _LARGE_POSITIVE)]
+    positive = [(low, high) for low, high in intersection(integers, _LARGE_POSITIVE)]
     if positive and positive[0][0] == EXACT_MAX:
         positive[0] = (0, positive[0][1])
     return negative + positive

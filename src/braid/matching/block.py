@@ -17,10 +17,10 @@ from braid.matching.columns import NUMBER, BoolArray, IntArray, WordArray
 from braid.matching.lookup import CHUNK_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from braid.matching.lane import Lane
-    from braid.matching.lookup import Lookup
+    from braid.matching.lookup import Lookup, SecondLook
 
 __all__ = ["BLOCK_SIZE_MAX", "Access", "Block", "packed"]
 
@@ -70,12 +70,10 @@ class Block:
         self.repeated = None if repeated is None or not repeated.any() else packed(repeated)
         self.groups = _layout(groups)
 
-    def match(
-        self, lookup: Lookup, answer: Answer, second_look: Callable[[IntArray, IntArray], BoolArray]
-    ) -> None:
+    def match(self, lookup: Lookup, answer: Answer, second_look: SecondLook) -> None:
         """Find the matches of a batch (publications with ranges left out).
 
-        `second_look(publications, rows)` decides candidates in full, by the filter itself.
+        `second_look` decides candidates by the filter itself.
         """
         publications = self._concerned(lookup)
         undecided = answer.undecided(publications)
@@ -125,7 +123,7 @@ class Block:
         lookup: Lookup,
         publications: IntArray,
         answer: Answer,
-        second_look: Callable[[IntArray, IntArray], BoolArray],
+        second_look: SecondLook,
     ) -> None:
         words = len(self._live)
         exact = all(lane.axis.exact for lane in self.lanes)
@@ -165,7 +163,7 @@ class Block:
         publications: IntArray,
         doubtful: WordArray,
         answer: Answer,
-        second_look: Callable[[IntArray, IntArray], BoolArray],
+        second_look: SecondLook,
     ) -> None:
         undecided = answer.undecided(publications)
         if undecided is not None:
@@ -175,6 +173,7 @@ class Block:
         wanted = answer.open_questions(chosen, self.slots[rows])
         if wanted is not None:
             chosen, rows = chosen[wanted], rows[wanted]
+        boxes = np.zeros(len(rows), np.bool_)
         by_filter = np.zeros(len(rows), np.bool_)
         if self._residual is not None:
             by_filter |= (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
@@ -185,13 +184,15 @@ class Block:
                 inside = lane.accepts(rows[unsure], column.ordinals[chosen[unsure]])
                 # Strings and large integers have no ordinal, so the filter itself decides.
                 odd = column.kinds[chosen[unsure]] != NUMBER
-                by_filter[unsure] |= odd
+                boxes[unsure] |= odd
                 keep = np.ones(len(rows), np.bool_)
                 keep[unsure] = inside | odd
-                chosen, rows, by_filter = chosen[keep], rows[keep], by_filter[keep]
+                chosen, rows = chosen[keep], rows[keep]
+                boxes, by_filter = boxes[keep], by_filter[keep]
+        by_filter |= boxes
         if by_filter.any():
             keep = ~by_filter
-            keep[by_filter] = second_look(chosen[by_filter], rows[by_filter])
+            keep[by_filter] = second_look(chosen[by_filter], rows[by_filter], boxes[by_filter])
             chosen, rows = chosen[keep], rows[keep]
         answer.add_pairs(chosen, self.slots[rows], once=self.repeated is None)
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from braid.matching.answers import Answer
-    from braid.matching.lookup import Lookup
+    from braid.matching.lookup import Lookup, SecondLook
 
 __all__ = ["PointTable", "SortKeys"]
 
@@ -130,7 +130,7 @@ class PointTable:
         lookup: Lookup,
         answer: Answer,
         dead: BoolArray | None,
-        second_look: Callable[[IntArray, IntArray], BoolArray],
+        second_look: SecondLook,
     ) -> None:
         """Find the matches of a batch. `dead` is by row of the segment, and so is `second_look`."""
         publications, place = self._concerned(lookup)
@@ -213,7 +213,7 @@ class PointTable:
         self,
         answer: Answer,
         dead: BoolArray | None,
-        second_look: Callable[[IntArray, IntArray], BoolArray],
+        second_look: SecondLook,
         chosen: IntArray,
         rows: IntArray,
     ) -> None:
@@ -225,7 +225,7 @@ class PointTable:
             wanted = answer.open_questions(chosen, self._slots[rows])
             doubtful = ~keep if wanted is None else ~keep & wanted
             if doubtful.any():
-                keep[doubtful] = second_look(chosen[doubtful], rows[doubtful] + self._first_row)
+                keep[doubtful] = second_look(chosen[doubtful], rows[doubtful] + self._first_row, None)
             chosen, rows = chosen[keep], rows[keep]
         answer.add_pairs(chosen, self._slots[rows], once=not self._repeated)
 

@@ -159,6 +159,10 @@ class FilterIndex(Generic[Key]):
             return
         self._install(_run(self._plan(added)), added)
         self._schedule()
+        for _ in added:  # as many steps as single adds would have taken
+            if self._merge is None:
+                break
+            self._work()
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key."""
@@ -325,6 +329,7 @@ class FilterIndex(Generic[Key]):
             raise IndexKeyError(f"the key {key!r} is taken; remove its filter first")
         if not isinstance(filter, Filter):
             raise TypeError(f"a Filter is needed under the key {key!r}, not {type(filter).__name__}")
+        number = self._groups.enter(group)  # first: it refuses groups that cannot be hashed
         if self._free:
             slot = self._free.pop()
             self._keys[slot], self._filters[slot] = key, filter
@@ -337,7 +342,7 @@ class FilterIndex(Generic[Key]):
                 self._group_of_slot = _extended(self._group_of_slot)
         self._slot_of[key] = slot
         self._home[slot] = _WAITING
-        self._group_of_slot[slot] = self._groups.enter(group)
+        self._group_of_slot[slot] = number
         return slot
 
     def _forget(self, slot: int) -> None:

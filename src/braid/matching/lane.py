@@ -58,7 +58,7 @@ class Lane:
         self._many = len(rows) > 1 and bool((np.diff(rows) == 0).any())
         self._row_of_cell = np.full(axis.cells, -1, np.int16)
         self._used = 0
-        self._entry_of_row: npt.NDArray[np.int16] | None = None
+        self._entry_of_row: IntArray | None = None
         self.words = (size + 63) // 64
         self.maps: WordArray = np.empty((0, self.words if axis.exact else 2 * self.words), np.uint64)
         """One row per cell that was asked for: the words of *can*, then, unless exact, of *surely*."""
@@ -83,7 +83,8 @@ class Lane:
     def accepts(self, rows: IntArray, ordinals: npt.NDArray[np.int64]) -> BoolArray:
         """For pairs of a filter and a number: whether the filter accepts the number, exactly."""
         if self._entry_of_row is None:
-            self._entry_of_row = np.full(self._size, -1, np.int16)
+            small = np.int16 if len(self._rows) < 2**15 else np.int32
+            self._entry_of_row = np.full(self._size, -1, small)
             self._entry_of_row[self._rows[::-1]] = np.arange(len(self._rows) - 1, -1, -1)
         entry = self._entry_of_row[rows]
         pending = np.flatnonzero(entry >= 0)

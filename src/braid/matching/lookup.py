@@ -6,24 +6,35 @@ and attribute, and shared by everything in the segment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from braid.matching.columns import ABSENT, Batch, BoolArray, WordArray, point_key
+from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, WordArray, point_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from braid.matching.axis import Axis
 
-__all__ = ["CHUNK_WORDS", "Interner", "Lookup"]
+__all__ = ["CHUNK_WORDS", "Interner", "Lookup", "SecondLook"]
 
 # So many words of intermediate results: 256 KiB.
 CHUNK_WORDS = 32_768
 
 _PLAIN_KEYS = ({str}, {int}, {str, type(None)}, {int, type(None)})
+
+
+class SecondLook(Protocol):
+    """Decides pairs of a publication and a row by the filter itself.
+
+    `boxes` tells for which pairs the row's box is in doubt as well as its residual; None: for all.
+    """
+
+    def __call__(self, publications: IntArray, rows: IntArray, boxes: BoolArray | None) -> BoolArray:
+        """For each pair, whether the publication satisfies the filter."""
+        ...
 
 
 class Interner:

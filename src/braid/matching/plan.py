@@ -5,7 +5,8 @@ Every filter is taken apart into rows, one per box. Then:
 1. A row that wants one value of an attribute (`symbol = 'ACME'`), where enough different values are
    wanted, is found by that value. The rare values share a table; a value that many rows want gets
    blocks of its own. Of several such attributes the one with the fewest rivals is taken.
-2. The other rows are divided by the attributes they bound, until a part fits into a block: a
+2. Where very many attributes are bounded, a row that insists on a rare one is found by that.
+3. The other rows are divided by the attributes they bound, until a part fits into a block: a
    publication without an attribute then skips the blocks that insist on it, and a block has no
    bitmaps for attributes that none of its rows bound.
 
@@ -30,7 +31,8 @@ from braid.matching.block import BLOCK_SIZE_MAX, Access, Block
 from braid.matching.equality import PointTable, SortKeys
 from braid.matching.lane import Lane
 from braid.matching.lookup import Interner
-from braid.matching.segment import PlacedBlock, Rows, Segment
+from braid.matching.presence import PresenceTable
+from braid.matching.segment import MANY_ATTRIBUTES, PlacedBlock, Rows, Segment
 
 if TYPE_CHECKING:
     from braid.language.filters import Filter
@@ -55,9 +57,10 @@ POINTS_PER_ROW_MAX = 8
 POINT_BLOCK_MIN = 4096
 # A table has at most so many rows, because making it is one step of the work.
 TABLE_SIZE_MAX = 32_768
-# A part with fewer rows is not divided further, unless it bounds very many attributes.
+# A part with fewer than twice so many rows is not divided further.
 PART_SIZE_MIN = 1024
-PART_ATTRIBUTES_MAX = 32
+# With very many attributes, one that so few rows insist on is how those rows are found.
+RARE_ROWS_MAX = 16
 
 
 _Item = TypeVar("_Item")
@@ -132,7 +135,8 @@ def plan_segment(
         yield
     general, by_value = yield from _divided_by_value(rows)
     parts, tables = yield from _parts_by_value(by_value)
-    parts += yield from _parts_by_attributes(general)
+    common, by_name = yield from _divided_by_presence(general)
+    parts += yield from _parts_by_attributes(common)
     # What insists on few attributes matches most; a publication that is decided early is done.
     parts.sort(key=lambda part: (part.access is not None, len(part.required)))
     yield
@@ -155,10 +159,15 @@ def plan_segment(
         made_tables.append(table)
         ordered += in_order
         yield
+    presence = None
+    if by_name:
+        presence, in_order = _presence_table(by_name, len(ordered))
+        ordered += in_order
+        yield
     placed = Rows(
         np.array([row.slot for row in ordered], np.int32), np.array([row.term for row in ordered], np.uint16)
     )
-    return Segment(placed, axes, blocks, made_tables, filters, interners, len(slots))
+    return Segment(placed, axes, blocks, made_tables, presence, filters, interners, len(slots))
 
 
 def _taken_apart(slot: int, terms: Sequence[Term], interners: dict[str, Interner]) -> list[_Row]:
@@ -312,18 +321,49 @@ def _parts_by_attributes(rows: list[_Row]) -> _Steps[list[_Part]]:
         for names, alike in signatures.items():
             counts.update(dict.fromkeys(names, len(alike)))
         name = max(counts, key=lambda each: (min(counts[each], size - counts[each]), each), default=None)
-        divisible = name is not None and counts[name] < size
-        crowded = size > BLOCK_SIZE_MAX or len(counts) > PART_ATTRIBUTES_MAX
-        if divisible and crowded and (size >= 2 * PART_SIZE_MIN or len(counts) > PART_ATTRIBUTES_MAX):
-            pending.append({names: r for names, r in signatures.items() if name in names})
-            pending.append({names: r for names, r in signatures.items() if name not in names})
-            continue
-        together = list(chain.from_iterable(signatures.values()))
-        required = frozenset.intersection(*signatures)
-        pieces = -(-size // BLOCK_SIZE_MAX)
-        step = -(-size // pieces)
-        parts += [_Part(together[at : at + step], required) for at in range(0, size, step)]
+        divisible = name is not None and counts[name] < size and size >= 2 * PART_SIZE_MIN
+        if divisible and (size > BLOCK_SIZE_MAX or len(counts) > MANY_ATTRIBUTES):
+            pending.append({names: alike for names, alike in signatures.items() if name in names})
+            pending.append({names: alike for names, alike in signatures.items() if name not in names})
+        else:
+            together = list(chain.from_iterable(signatures.values()))
+            required = frozenset.intersection(*signatures)
+            step = -(-size // -(-size // BLOCK_SIZE_MAX))
+            parts += [_Part(together[at : at + step], required) for at in range(0, size, step)]
+        yield
     return parts
+
+
+def _divided_by_presence(rows: list[_Row]) -> _Steps[tuple[list[_Row], dict[str, list[_Row]]]]:
+    """The rows for blocks and, with very many attributes, those that insist on a rare one, by it."""
+    insisting: Counter[str] = Counter()
+    for some in _at_a_time(rows):
+        for row in some:
+            insisting.update(row.required())
+        yield
+    if len(insisting) <= MANY_ATTRIBUTES:
+        return rows, {}
+    common: list[_Row] = []
+    by_name: dict[str, list[_Row]] = {}
+    for some in _at_a_time(rows):
+        for row in some:
+            rarest = min(row.required(), key=lambda name: (insisting[name], name), default="")
+            if 0 < insisting[rarest] <= RARE_ROWS_MAX:
+                by_name.setdefault(rarest, []).append(row)
+            else:
+                common.append(row)
+        yield
+    return common, by_name
+
+
+def _presence_table(by_name: dict[str, list[_Row]], first_row: int) -> tuple[PresenceTable, list[_Row]]:
+    places: dict[str, tuple[int, int]] = {}
+    rows: list[_Row] = []
+    for name, some in by_name.items():
+        places[name] = (len(rows), len(rows) + len(some))
+        rows += some
+    slots = np.array([row.slot for row in rows], np.int32)
+    return PresenceTable(places, first_row, slots, any(row.repeated for row in rows)), rows
 
 
 def _bounds_by_attribute(

@@ -9,7 +9,7 @@ new segment (see `index`). `plan` decides the arrangement.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,10 @@ from braid.language.ranges import some_point_satisfies
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import Range, Value
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
-from braid.matching.lookup import Lookup
+from braid.matching.lookup import Lookup, SecondLook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from braid.language.filters import Filter
     from braid.matching.answers import Answer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from braid.matching.block import Block
     from braid.matching.equality import PointTable
     from braid.matching.lookup import Interner
+    from braid.matching.presence import PresenceTable
 
 __all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
@@ -62,6 +63,7 @@ class Segment:
         axes: Mapping[str, Axis],
         blocks: Sequence[PlacedBlock],
         tables: Sequence[PointTable],
+        presence: PresenceTable | None,
         filters: Sequence[Filter | None],
         interners: Mapping[str, Interner],
         size: int,
@@ -72,6 +74,7 @@ class Segment:
             axes: the line of every attribute that some block looks at.
             blocks: rows decided by bits.
             tables: rows found by a value.
+            presence: rows found by an attribute that they insist on.
             filters: the index's filters by slot.
             interners: the codes of wanted values by attribute.
             size: how many filters the segment has.
@@ -82,6 +85,7 @@ class Segment:
         self._axes = axes
         self._blocks = list(blocks)
         self._tables = list(tables)
+        self._presence = presence
         self._filters = filters
         self._dead_rows: BoolArray | None = None
         self._by_slot: npt.NDArray[np.int64] | None = None
@@ -90,14 +94,18 @@ class Segment:
         coded = {placed.block.access.name for placed in blocks if placed.block.access}
         coded.update(*(table.coded_names for table in tables))
         self.names |= coded
+        if presence is not None:
+            self.names |= presence.names
         self._interners = {name: interners[name] for name in coded}
 
     def match(self, batch: Batch, answer: Answer) -> None:
         """Find the matches of a batch without ranges."""
         lookup = Lookup(batch, self._interners)
 
-        def look_from(first_row: int) -> Callable[[IntArray, IntArray], BoolArray]:
-            return lambda publications, rows: self._satisfied(batch, publications, rows + first_row)
+        def look_from(first_row: int) -> SecondLook:
+            return lambda publications, rows, boxes: self._satisfied(
+                batch, publications, rows + first_row, boxes
+            )
 
         # With very many attributes most blocks concern none of the batch; its names tell quickly.
         names = batch.names() if len(self._axes) > MANY_ATTRIBUTES else None
@@ -106,25 +114,28 @@ class Segment:
                 block.match(lookup, answer, look_from(first_row))
         for table in self._tables:
             table.match(lookup, answer, self._dead_rows, look_from(0))
+        if self._presence is not None:
+            self._presence.match(batch, answer, self._dead_rows, look_from(0))
 
     def match_ranged(self, batch: Batch, publication: int, answer: Answer) -> None:
         """Find the matches of one publication that holds ranges."""
         attributes = batch.publications[publication]
-        ranks, vague = self._ranks(batch, publication)
+        blocks = [placed for placed in self._blocks if self._concerns(placed.block, attributes)]
+        names = {lane.axis.name for placed in blocks for lane in placed.block.lanes}
+        ranks, vague = self._ranks(batch, publication, names)
         found: list[IntArray] = []
-        for block, first_row in self._blocks:
-            if block.access is not None and not self._wants(attributes, block.access.name, block.access.code):
-                continue
+        for block, first_row in blocks:
             rows = block.rows_accepting(ranks) + first_row
             certain = block.access is None and not vague
             found.append(self._confirmed(rows, attributes, certain))
+        candidates = [] if self._presence is None else [self._presence.candidates(attributes)]
         for table in self._tables:
             code = self._code(attributes, table.name)
             if code != -1:
-                rows = table.candidates(code)
-                if self._dead_rows is not None:
-                    rows = rows[~self._dead_rows[rows]]
-                found.append(self._confirmed(rows, attributes, False))
+                candidates.append(table.candidates(code))
+        for rows in candidates:
+            alive = rows if self._dead_rows is None else rows[~self._dead_rows[rows]]
+            found.append(self._confirmed(alive, attributes, False))
         rows = np.concatenate(found) if found else np.empty(0, np.int64)
         answer.add_pairs(np.full(len(rows), publication), self.rows.slots[rows])
 
@@ -146,12 +157,13 @@ class Segment:
         own += 0 if self._dead_rows is None else self._dead_rows.nbytes
         own += sum(axis.bytes for axis in self._axes.values())
         own += sum(placed.block.bytes for placed in self._blocks)
+        own += 0 if self._presence is None else self._presence.bytes
         return own + sum(table.bytes for table in self._tables)
 
     @property
     def shape(self) -> tuple[int, int]:
         """How many blocks and how many tables there are."""
-        return len(self._blocks), len(self._tables)
+        return len(self._blocks), len(self._tables) + (self._presence is not None)
 
     def _places(self, slot: int) -> tuple[int, int]:
         """Bisection over the rows ordered by slot, without making a sorted copy of the slots."""
@@ -182,22 +194,36 @@ class Segment:
         owner = self._filters[int(self.rows.slots[row])]
         return Term({}) if owner is None else owner.terms[int(self.rows.terms[row])]
 
-    def _satisfied(self, batch: Batch, publications: IntArray, rows: IntArray) -> BoolArray:
-        """Decide pairs by the definition: every value in its set, every residual condition TRUE."""
+    def _satisfied(
+        self, batch: Batch, publications: IntArray, rows: IntArray, boxes: BoolArray | None
+    ) -> BoolArray:
+        """Decide pairs by the definition: every residual condition TRUE and every value in its set.
+
+        `boxes` tells for which pairs the box is in doubt too; None means for all of them.
+        """
         outcomes = np.zeros(len(rows), np.bool_)
-        for number, (publication, row) in enumerate(zip(publications.tolist(), rows.tolist(), strict=True)):
-            attributes, term = batch.publications[publication], self._term(row)
+        terms = {row: self._term(row) for row in set(rows.tolist())}
+        doubts = [True] * len(rows) if boxes is None else boxes.tolist()
+        pairs = zip(publications.tolist(), rows.tolist(), doubts, strict=True)
+        for number, (publication, row, box_in_doubt) in enumerate(pairs):
+            attributes: Any = batch.publications[publication]
+            term = terms[row]
             outcomes[number] = all(
-                values.accepts(attributes.get(name)) for name, values in term.box.items()
-            ) and all(evaluate(condition, attributes) is True for condition in term.residual)
+                evaluate(condition, attributes) is True for condition in term.residual
+            ) and not (
+                box_in_doubt
+                and any(not values.accepts(attributes.get(name)) for name, values in term.box.items())
+            )
         return outcomes
 
-    def _ranks(self, batch: Batch, publication: int) -> tuple[dict[str, tuple[int, int]], bool]:
+    def _ranks(
+        self, batch: Batch, publication: int, names: set[str]
+    ) -> tuple[dict[str, tuple[int, int]], bool]:
         """The ranks of a publication's values, and whether they are vague: rows found need checking."""
         ranks: dict[str, tuple[int, int]] = {}
         vague = False
-        for name, axis in self._axes.items():
-            column = batch.column(name)
+        for name in names:
+            axis, column = self._axes[name], batch.column(name)
             value, kind = column.values[publication], int(column.kinds[publication])
             if isinstance(value, Range) and _needs_care(value, axis):
                 vague = True
@@ -213,14 +239,17 @@ class Segment:
         ]
         return rows[np.array(keep, np.bool_)]
 
-    def _wants(self, attributes: Mapping[str, Value | None], name: str, code: int) -> bool:
-        return self._code(attributes, name) in (code, None)
+    def _concerns(self, block: Block, attributes: Mapping[str, Value | None]) -> bool:
+        if any(attributes.get(name) is None for name in block.required):
+            return False
+        return block.access is None or self._code(attributes, block.access.name) in (block.access.code, None)
 
     def _code(self, attributes: Mapping[str, Value | None], name: str) -> int | None:
         """The code of a publication's value, -1 if no filter wants it, None for a range of values."""
         value = attributes.get(name)
         if isinstance(value, Range):
-            if value.low != value.high:
+            # A large integer shares its range with a double, which has a code of its own.
+            if value.low != value.high or abs(value.low) >= EXACT_MAX:
                 return None
             value = value.low
         key = point_key(value)
