@@ -34,18 +34,19 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 def test_explain_says_which_condition_failed(run) -> None:
-    code, output, errors = run("explain", FILTER, '{"symbol": "ACME", "price": 9.5}')
+    assert run("explain", FILTER, '{"symbol": "ACME", "price": 9.5}')[0] == 0
+    code, output, errors = run("explain", "--exit-code", FILTER, '{"symbol": "ACME", "price": 9.5}')
     assert (code, errors) == (1, "")
     assert "price > 10" in output
     assert "9.5" in output
 
 
 def test_explain_of_a_match(run) -> None:
-    assert run("explain", FILTER, '{"symbol": "ACME", "price": 12}')[0] == 0
+    assert run("explain", "--exit-code", FILTER, '{"symbol": "ACME", "price": 12}')[0] == 0
 
 
 def test_explain_as_json(run) -> None:
-    code, output, _ = run("explain", "--json", FILTER, '{"symbol": "ACME"}')
+    code, output, _ = run("explain", "--json", "--exit-code", FILTER, '{"symbol": "ACME"}')
     assert code == 1
     assert isinstance(json.loads(output), dict)
 
@@ -57,8 +58,8 @@ def test_explain_reads_standard_input(run, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_explain_reads_a_pattern(run) -> None:
     pattern = '{"price": [{"numeric": [">", 10]}]}'
-    assert run("explain", "--pattern", pattern, '{"price": 12}')[0] == 0
-    assert run("explain", "--pattern", pattern, '{"price": 10}')[0] == 1
+    assert run("explain", "--exit-code", "--pattern", pattern, '{"price": 12}')[0] == 0
+    assert run("explain", "--exit-code", "--pattern", pattern, '{"price": 10}')[0] == 1
 
 
 @pytest.mark.parametrize(

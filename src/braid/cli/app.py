@@ -145,10 +145,13 @@ def explain(
         bool, typer.Option("--pattern", help="FILTER is an Amazon EventBridge pattern in JSON.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 when it does not match, for use in scripts.")
+    ] = False,
 ) -> None:
     """Say why a filter matches a publication, or why it does not.
 
-    Exit code 0: it matches; 1: it does not; 2: the filter or the publication cannot be read.
+    Exit code 2: the filter or the publication cannot be read.
     """
     from braid.language import Filter, flatten
     from braid.language.patterns import filter_from_pattern
@@ -166,7 +169,7 @@ def explain(
     read = filter_from_pattern(filter_text) if as_pattern else Filter(filter_text)
     explanation = read.explain(attributes)
     typer.echo(_json_text(explanation.to_json()) if as_json else str(explanation))
-    raise typer.Exit(0 if explanation.outcome is True else 1)
+    raise typer.Exit(1 if exit_code and explanation.outcome is not True else 0)
 
 
 @app.command(epilog=_examples("braid demo", "braid demo --seconds 5 --json"))
