@@ -310,3 +310,10 @@ def test_groups_that_come_and_go(seed: int) -> None:
             index.add(number, Filter("a > 0"), group=alive[number])
     assert index.match_groups([{"a": 1}]) == [set(alive.values())]
     assert index.match_groups([{"a": 0}]) == [set()]
+
+
+def test_an_item_of_the_wrong_length_is_refused() -> None:
+    index: FilterIndex[str] = FilterIndex()
+    with pytest.raises(TypeError, match="is needed"):
+        index.add_many([("a", Filter("TRUE"), "group", "more")])
+    assert len(index) == 0

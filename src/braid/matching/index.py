@@ -146,18 +146,21 @@ class FilterIndex(Generic[Key]):
         """
         added: list[int] = []
         try:
-            for key, filter, *group in items:
-                added.append(self._occupy(key, filter, group[0] if group else None))
+            for item in items:
+                if len(item) not in (2, 3):
+                    raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
+                added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
+            segment = _run(self._plan(added)) if len(added) >= TAIL_MAX else None
         except BaseException:
             for slot in added:
                 self._vacate(slot)
             raise
-        if len(added) < TAIL_MAX:
+        if segment is None:
             self._tail.update(dict.fromkeys(added))
             if len(self._tail) >= TAIL_MAX:
                 self._seal()
             return
-        self._install(_run(self._plan(added)), added)
+        self._install(segment, added)
         self._schedule()
         for _ in added:  # as many steps as single adds would have taken
             if self._merge is None:
@@ -377,9 +380,9 @@ class FilterIndex(Generic[Key]):
 
     def _seal(self) -> None:
         slots = list(self._tail)
+        self._install(_run(self._plan(slots)), slots)
         self._tail.clear()
         self._tail_cost = 0
-        self._install(_run(self._plan(slots)), slots)
         self._schedule()
 
     def _schedule(self) -> None:
