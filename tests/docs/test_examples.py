@@ -1,0 +1,29 @@
+"""Every example runs and prints what it is there to show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHOWN = {
+    "async_bus.py": ["room 1 is at 33.0 degrees", "room 3 is at 41.5 degrees"],
+    "who_wants_what.py": ["-> large orders\n", "-> half price, to the north\n", "-> half price, large orders, to the north\n"],
+}  # fmt: skip
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_example(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for shown in SHOWN[name]:
+        assert shown in done.stdout
