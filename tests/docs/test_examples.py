@@ -11,8 +11,12 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
     "async_bus.py": ["room 1 is at 33.0 degrees", "room 3 is at 41.5 degrees"],
-    "who_wants_what.py": ["-> large orders\n", "-> half price, to the north\n", "-> half price, large orders, to the north\n"],
-}  # fmt: skip
+    "who_wants_what.py": [
+        "-> large orders\n",
+        "-> half price, to the north\n",
+        "-> half price, large orders, to the north\n",
+    ],
+}
 
 
 def test_every_example_is_tested() -> None:
