@@ -36,7 +36,7 @@ lint: $(VENV)/.stamp-everything ## check format, style and types
 
 bench: $(VENV)/.stamp-bench ## measure matching against its rivals, into benchmarks/matching.json
 	@mkdir -p benchmarks
-	@$(BIN)/braid bench matching --json --output benchmarks/matching.json
+	@$(BIN)/braid bench matching --output benchmarks/matching.json
 
 docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@echo "running the examples in README.md and docs/"

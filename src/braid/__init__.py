@@ -19,18 +19,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from braid.embedded import open
-    from braid.errors import BraidError
+    from braid.embedded import Bus, Subscription, open
+    from braid.errors import (
+        BraidError,
+        BusClosedError,
+        ConfigurationError,
+        FilterError,
+        FilterSyntaxError,
+        IndexKeyError,
+        PublicationError,
+        PublishDeadlockError,
+        PublishTimeoutError,
+        SlowConsumerError,
+    )
     from braid.language import Explanation, Filter, Publication, Range, filter_from_pattern, flatten, to_spark
     from braid.matching import FilterIndex
 
 __all__ = [
     "BraidError",
+    "Bus",
+    "BusClosedError",
+    "ConfigurationError",
     "Explanation",
     "Filter",
+    "FilterError",
     "FilterIndex",
+    "FilterSyntaxError",
+    "IndexKeyError",
     "Publication",
+    "PublicationError",
+    "PublishDeadlockError",
+    "PublishTimeoutError",
     "Range",
+    "SlowConsumerError",
+    "Subscription",
     "filter_from_pattern",
     "flatten",
     "open",
@@ -41,11 +63,22 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "BraidError": "errors",
+    "Bus": "embedded",
+    "BusClosedError": "errors",
+    "ConfigurationError": "errors",
     "Explanation": "language",
     "Filter": "language",
+    "FilterError": "errors",
     "FilterIndex": "matching",
+    "FilterSyntaxError": "errors",
+    "IndexKeyError": "errors",
     "Publication": "language",
+    "PublicationError": "errors",
+    "PublishDeadlockError": "errors",
+    "PublishTimeoutError": "errors",
     "Range": "language",
+    "SlowConsumerError": "errors",
+    "Subscription": "embedded",
     "filter_from_pattern": "language",
     "flatten": "language",
     "open": "embedded",

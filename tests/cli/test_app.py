@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from braid.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 FILTER = "symbol = 'ACME' AND price > 10"
 
@@ -153,3 +153,36 @@ def test_bench_refuses_what_it_does_not_know(run) -> None:
     assert "choose from W1, W2, W3, W4" in run("bench", "matching", "--workload", "W9")[2]
     assert "whole numbers" in run("bench", "matching", "--sizes", "many")[2]
     assert run("bench", "matching", "--sizes", "0")[0] == 2
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_measuring(run, tmp_path: Path) -> None:
+    code, output, errors = run(
+        "bench", "matching", "--quick", "--output", str(tmp_path / "no" / "report.json")
+    )
+    assert (code, output) == (2, "")
+    assert "report.json: cannot be written" in errors
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_message() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", "from braid.cli import main; main()", "explain", "a = 1", '{"a": 1}']
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("braid: cannot read or write: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
+    publications, filters = tmp_path / "publications.jsonl", tmp_path / "filters.jsonl"
+    publications.write_text('{"a": 1}\n')
+    filters.write_text('"a = 1"\n')
+    command = [sys.executable, "-c", "from braid.cli import main; main()", "match"]
+    command += ["--filters", str(filters), "--publications", "-", "--output", str(publications)]
+    with publications.open() as source:
+        done = subprocess.run(command, stdin=source, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "while it is being read" in done.stderr
+    assert publications.read_text() == '{"a": 1}\n'

@@ -27,8 +27,15 @@ def print_report(report: dict[str, Any], console: Console | None = None) -> None
         console.print(_costs(workload, cells))
     for each in report["skipped"]:
         console.print(f"[yellow]{each['workload']} was skipped:[/yellow] {each['reason']}")
+    for reason in sorted(_missing_packages(report)):
+        console.print(f"[yellow]left out:[/yellow] {reason}; see the extra braid-pubsub\\[bench]")
     console.print(_documented(report["documented_elsewhere"]))
     console.print(_goals(report["goals"]))
+
+
+def _missing_packages(report: dict[str, Any]) -> set[str]:
+    reasons = (rival["reason"] or "" for cell in report["cells"] for rival in cell["rivals"])
+    return {reason for reason in reasons if "not installed" in reason}
 
 
 def _table(title: str, first: str, cells: list[dict[str, Any]]) -> Table:

@@ -1,14 +1,15 @@
 """What can be done from a terminal?
 
 `main` is the `braid` command. It parses, calls one function and prints; whatever Braid raises on
-purpose becomes one message on standard error and exit code 2. A reader that closes the pipe early,
-as `head` does, ends the command quietly (typer sees to that).
+purpose, and a disk that fails, becomes one message on standard error and exit code 2. A reader that
+closes the pipe early, as `head` does, ends the command quietly (typer sees to that).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from braid.errors import BraidError
 
@@ -25,4 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=None if arguments is None else list(arguments), prog_name="braid")
     except BraidError as error:
         sys.stderr.write(f"braid: {error}\n")
+        sys.exit(EXIT_ERROR)
+    except OSError as error:  # a full disk under standard output, say
+        sys.stderr.write(f"braid: cannot read or write: {error.strerror or error}\n")
+        with suppress(OSError):
+            sys.stdout.close()  # what it still holds cannot be written either
         sys.exit(EXIT_ERROR)

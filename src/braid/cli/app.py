@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import OnError, decode, open_input, open_output
+from braid.cli.json_lines import OnError, decode, open_input, open_output, require_writable
 from braid.cli.terminal import byte_progress, say
 from braid.errors import BraidError, PublicationError
 
@@ -204,7 +204,7 @@ def matching(
         str | None, typer.Option("--sizes", help="Numbers of filters. \\[default: 1000,10000,100000,1000000]")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under a minute: sizes to 10,000, shorter timing.")
+        bool, typer.Option("--quick", help="About a minute: sizes to 10,000, shorter timing.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
@@ -223,14 +223,16 @@ def matching(
     from braid.bench.tables import print_report
 
     settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
-    report = bench_matching(settings, progress=sys.stderr.isatty())
     if output is not None:
-        with open_output(output) as sink:
-            sink.write((_json_text(report) + "\n").encode())
+        require_writable(output)  # before the measuring, which may take half an hour
+    report = bench_matching(settings, progress=sys.stderr.isatty())
     if as_json:
         typer.echo(_json_text(report))
     else:
         print_report(report)
+    if output is not None:
+        with open_output(output) as sink:
+            sink.write((_json_text(report) + "\n").encode())
 
 
 def _json_text(content: object) -> str:

@@ -19,7 +19,16 @@ import msgspec
 
 from braid.errors import ConfigurationError
 
-__all__ = ["OnError", "decode", "encode_lines", "input_name", "open_input", "open_output", "read_batches"]
+__all__ = [
+    "OnError",
+    "decode",
+    "encode_lines",
+    "input_name",
+    "open_input",
+    "open_output",
+    "read_batches",
+    "require_writable",
+]
 
 _READ_BYTES = 1 << 20
 # Far above any publication; a file without line ends should not be read into memory whole.
@@ -65,12 +74,34 @@ def open_output(path: str, inputs: Iterable[str] = ()) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         try:
             for each in inputs:
-                if each != "-" and Path(path).exists() and Path(path).samefile(each):
+                if _same_file(path, each):
                     raise ConfigurationError(f"{path}: cannot be written while it is being read")
             stream = stack.enter_context(Path(path).open("wb"))
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
         yield stream
+
+
+def _same_file(path: str, source: str) -> bool:
+    if not Path(path).exists():
+        return False
+    if source != "-":
+        return Path(path).samefile(source)
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(sys.stdin.fileno()))
+    except (OSError, ValueError):  # standard input is no file, or closed
+        return False
+
+
+def require_writable(path: str) -> None:
+    """Refuse a path that could not be written later; a file that is there keeps its content."""
+    if path == "-":
+        return
+    try:
+        with Path(path).open("ab"):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def read_batches(stream: BinaryIO, lines_max: int) -> Iterator[list[tuple[int, bytes]]]:

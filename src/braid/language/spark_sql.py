@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from braid.errors import FilterError
+from braid.errors import ConfigurationError, FilterError
 from braid.language.expressions import (
     And,
     Arithmetic,
@@ -64,8 +64,10 @@ def to_spark(filter: Filter, schema: Any = None) -> Column:
             different kinds and missing columns are unknown, as everywhere in Braid, and nested
             fields are found by their dotted names. Without it Spark's own rules decide those cases.
     """
-    from pyspark.sql import functions
-
+    try:
+        from pyspark.sql import functions
+    except ImportError as error:
+        raise ConfigurationError('Spark is not installed: pip install "braid-pubsub[spark]"') from error
     return functions.expr(to_spark_sql(filter, schema))
 
 
