@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from braid.embedded import PublishDeadlockError, PublishTimeoutError, open
+from braid.embedded import PublishDeadlockError, PublishTimeoutError, engine, open
+from braid.embedded.waiting import TaskWaiter
 from braid.errors import BusClosedError, ConfigurationError, SlowConsumerError
 from tests.embedded.helpers import Background, no_threads_left, until, until_async
 
@@ -338,3 +339,61 @@ def test_a_loop_that_was_closed_under_a_callback_is_noticed() -> None:
         blocked.result()
     loop.run_until_complete(asyncio.gather(*tasks))
     loop.close()
+
+
+async def test_a_cancellation_inside_a_callback_is_its_own_failure() -> None:
+    told, seen = [], []
+
+    async def callback(publication) -> None:
+        seen.append(publication["n"])
+        if publication["n"] == 1:
+            inner = asyncio.create_task(asyncio.sleep(3600))
+            inner.cancel()
+            await inner
+
+    async with open(on_error=lambda error, publication: told.append((type(error), publication["n"]))) as bus:
+        handle = bus.subscribe("n > 0", callback)
+        await bus.publish_batch_async([{"n": 1}, {"n": 2}])
+        await until_async(lambda: seen == [1, 2])
+        assert not handle.closed
+    assert told == [(asyncio.CancelledError, 1)]
+    assert bus.statistics().errors == 1
+
+
+async def test_cancelling_the_task_of_a_callback_still_ends_its_subscription() -> None:
+    told, seen = [], []
+
+    async def callback(publication) -> None:
+        seen.append(asyncio.current_task())
+        await asyncio.sleep(3600)
+
+    async with open(on_error=lambda *entry: told.append(entry)) as bus:
+        handle = bus.subscribe("n > 0", callback)
+        await bus.publish_async({"n": 1})
+        await until_async(lambda: len(seen) == 1)
+        seen[0].cancel()
+        await until_async(lambda: handle.closed)
+    assert told == []
+
+
+async def test_a_waiter_may_wait_again_after_its_time_was_up() -> None:
+    waiter = TaskWaiter()
+    assert not await waiter.wait(0)
+    waiter.wake()
+    assert await waiter.wait(None)
+    assert await waiter.wait(3600)
+
+
+async def test_an_awaited_publish_that_waits_long_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "LONG_WAIT_S", 0.001)
+    async with open() as bus:
+        slow = bus.subscribe("n > 0", queue_size=1, name="slow")
+        await bus.publish_async({"n": 1})
+        publishing = asyncio.create_task(bus.publish_async({"n": 2}))
+        await until_async(lambda: "'slow'" in caplog.text)
+        assert not publishing.done()
+        assert (await slow.get_async())["n"] == 1
+        assert (await publishing).delivered == 1
+    assert len(caplog.records) == 1

@@ -248,3 +248,72 @@ def test_people_can_read_what_they_hold() -> None:
         assert quotes.filter == Filter("price > 0")
     assert repr(bus) == "<Bus 'desk' closed>"
     assert repr(quotes) == "<Subscription 'quotes' closed: price > 0>"
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True, 1j])
+async def test_every_timeout_is_checked(seconds: object) -> None:
+    with open() as bus:
+        quotes = bus.subscribe("price > 0")
+        bus.publish({"price": 1})
+        for call in (
+            lambda: bus.publish({}, timeout=seconds),
+            lambda: bus.publish_batch([{}], timeout=seconds),
+            lambda: bus.close(timeout=seconds),
+            lambda: quotes.get(seconds),
+            lambda: quotes.close(seconds),
+        ):
+            with pytest.raises(ConfigurationError, match="a timeout is"):
+                call()
+        for coroutine in (
+            bus.publish_async({}, timeout=seconds),
+            bus.publish_batch_async([{}], timeout=seconds),
+            bus.aclose(timeout=seconds),
+            quotes.get_async(seconds),
+            quotes.aclose(seconds),
+        ):
+            with pytest.raises(ConfigurationError, match="a timeout is"):
+                await coroutine
+        assert (bus.closed, quotes.closed) == (False, False)
+        assert quotes.get(timeout=10**400)["price"] == 1
+
+
+@pytest.mark.parametrize("condition", [5, None, b"price > 0", ["price > 0"]])
+def test_subscribing_needs_a_filter_or_its_text(condition: object) -> None:
+    with open() as bus, pytest.raises(ConfigurationError, match="a filter or its text, not"):
+        bus.subscribe(condition)
+
+
+async def test_a_publication_can_be_published_again() -> None:
+    with open("desk") as bus:
+        quotes = bus.subscribe("price > 0")
+        bus.publish(Publication({"price": 1}, b"body", "text/plain", "someone", 17))
+        received = quotes.get(timeout=0)
+        bus.publish_batch([received])
+        await bus.publish_async(received)
+        for sequence, publication in enumerate([received, quotes.get(timeout=0), quotes.get(timeout=0)], 1):
+            assert (publication["price"], publication.body) == (1, b"body")
+            assert publication.content_type == "text/plain"
+            assert (publication.publisher, publication.sequence) == ("desk", sequence)
+        for parts in ({"body": b"other"}, {"content_type": "other"}):
+            with pytest.raises(PublicationError, match="its own body"):
+                bus.publish(received, **parts)
+
+
+@pytest.mark.parametrize("batch", [{"price": 1}, Publication({"price": 1}), "price", b"price", 5, None])
+def test_a_batch_is_an_iterable_of_publications(batch: object) -> None:
+    with open() as bus:
+        with pytest.raises(PublicationError, match="a batch is an iterable of publications"):
+            bus.publish_batch(batch)
+        assert bus.statistics().published == 0
+
+
+def test_an_error_handler_is_a_plain_function() -> None:
+    async def on_error(*_: object) -> None: ...
+
+    for handler, reason in ((5, "callable, not int"), (on_error, "a plain function")):
+        with pytest.raises(ConfigurationError, match=reason):
+            open(on_error=handler)
+        with open() as bus:
+            with pytest.raises(ConfigurationError, match=reason):
+                bus.subscribe("price > 0", print, on_error=handler)
+            assert bus.statistics().subscriptions == ()

@@ -235,3 +235,52 @@ def test_finished_callbacks_are_forgotten() -> None:
 def deliveries_of(bus: Bus) -> dict[int, object]:
     """What the bus would wait for; the only way to see that nothing piles up."""
     return bus._engine._deliveries
+
+
+def test_an_error_handler_that_wants_to_exit_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    seen = []
+
+    def callback(publication) -> None:
+        seen.append(publication["n"])
+        raise ValueError
+
+    def on_error(*_: object) -> None:
+        raise SystemExit(1)
+
+    with open(on_error=on_error) as bus:
+        bus.subscribe("n > 0", callback, queue_size=1)
+        bus.publish_batch([{"n": n} for n in range(1, 6)])
+    assert seen == [1, 2, 3, 4, 5]
+    assert sum("on_error" in record.message for record in caplog.records) == 5
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_callback_thread_that_ends_takes_its_subscription_along() -> None:
+    def refuse(_: logging.LogRecord) -> bool:
+        raise SystemExit
+
+    with no_threads_left(), open() as bus:
+        broken = bus.subscribe("n > 0", lambda _: 1 / 0, queue_size=1)
+        logger = logging.getLogger("braid.embedded")
+        logger.addFilter(refuse)
+        try:
+            bus.publish_batch([{"n": n} for n in range(1, 6)])
+            until(lambda: broken.closed)
+        finally:
+            logger.removeFilter(refuse)
+        assert bus.publish({"n": 1}).delivered == 0
+
+
+def test_a_plain_callback_that_returns_a_coroutine_is_told_what_to_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(_: object) -> None: ...
+
+    told = []
+    with open(on_error=lambda error, _: told.append(error)) as bus:
+        bus.subscribe("n > 0", lambda publication: work(publication))
+        bus.subscribe("n > 0", lambda _: 1 / 0, on_error=lambda error, _: work(error))
+        bus.publish({"n": 1})
+    assert [type(error) for error in told] == [ConfigurationError]
+    assert "the coroutine function itself" in str(told[0])
+    assert sum("on_error" in record.message for record in caplog.records) == 1

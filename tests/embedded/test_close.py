@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -196,3 +197,88 @@ quotes = bus.subscribe("n > 0")
 bus.publish({"n": 1})
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_forgotten_bus_leaves_what_was_queued_to_its_iterators() -> None:
+    bus = open()
+    subscription = bus.subscribe("n > 0")
+    bus.publish_batch([{"n": 1}, {"n": 2}])
+    del bus
+    gc.collect()
+    assert [publication["n"] for publication in subscription] == [1, 2]
+
+
+def test_a_forgotten_bus_leaves_what_was_queued_to_its_callbacks() -> None:
+    go_on = threading.Event()
+    seen = []
+
+    def callback(publication) -> None:
+        go_on.wait()
+        seen.append(publication["n"])
+
+    holder = [open()]
+    handle = holder[0].subscribe("n > 0", callback)
+    holder[0].publish_batch([{"n": 1}, {"n": 2}])
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        holder.clear()
+    until(lambda: handle.closed)
+    go_on.set()
+    until(lambda: seen == [1, 2])
+
+
+def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, which is what these tests are about."""
+    command = [sys.executable, *options, "-c", program]
+    return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+
+
+FORGETFUL = """
+import threading
+import braid.embedded
+leaving = threading.Event()
+
+def callback(publication):
+    leaving.wait()
+    print(publication["n"], flush=True)
+
+bus = braid.embedded.open("forgetful")
+bus.subscribe("n > 0", callback)
+bus.publish_batch([{"n": 1}, {"n": 2}, {"n": 3}])
+"""
+
+
+@pytest.mark.parametrize("option", ["default", "error"])
+def test_what_is_queued_is_delivered_when_the_program_ends_without_closing(option: str) -> None:
+    ended = run(FORGETFUL + "leaving.set()", "-W", option)
+    assert ended.stdout.split() == ["1", "2", "3"]
+    assert "ResourceWarning: the bus 'forgetful' was not closed" in ended.stderr
+
+
+def test_a_stuck_callback_does_not_keep_the_program_from_ending() -> None:
+    hurry = "import braid.embedded.farewell\nbraid.embedded.farewell.CLOSE_TIMEOUT_S = 0.01\n"
+    ended = run(FORGETFUL + hurry)
+    assert ended.stdout == ""
+    assert "queued publications were thrown away" in ended.stderr
+
+
+def test_a_bus_that_was_closed_has_nothing_left_to_do_when_the_program_ends() -> None:
+    # The second wait would be endless, were it not given up already.
+    hurry = "import braid.embedded.farewell\nbraid.embedded.farewell.CLOSE_TIMEOUT_S = 3600\n"
+    ended = run(FORGETFUL + hurry + "bus.close(timeout=0)\n", "-W", "default")
+    assert ended.stdout == ""
+    assert "ResourceWarning" not in ended.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are what this is about")
+def test_a_fork_does_not_wait_for_threads_it_does_not_have() -> None:
+    fork = """
+import os, sys
+import braid.embedded.farewell
+braid.embedded.farewell.CLOSE_TIMEOUT_S = 3600
+child = os.fork()
+if child == 0:
+    sys.exit()
+os.waitpid(child, 0)
+leaving.set()
+"""
+    assert run(FORGETFUL + fork, "-W", "ignore").stdout.split() == ["1", "2", "3"]

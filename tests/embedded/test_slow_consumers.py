@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from braid.embedded import PublishDeadlockError, PublishTimeoutError, open
+from braid.embedded import PublishDeadlockError, PublishTimeoutError, engine, open
 from braid.errors import BusClosedError, SlowConsumerError
 from tests.embedded.helpers import Background, until
 
@@ -202,3 +202,29 @@ def test_a_lonely_thread_is_told_that_nobody_could_make_room(monkeypatch: pytest
         assert (caught.value.delivered, caught.value.undelivered) == (2, 1)
         assert pickle.loads(pickle.dumps(caught.value)).full == ("quotes",)
         assert [quotes.get(timeout=0)["price"] for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_publisher_that_waits_long_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, timeout: float | None
+) -> None:
+    monkeypatch.setattr(engine, "LONG_WAIT_S", 0.001)
+    with open() as bus:
+        slow = bus.subscribe("price > 0", queue_size=1, name="slow")
+        bus.subscribe("price > 0", name="fast", queue_size=9, when_full="drop_oldest")
+        publisher = Background(lambda: bus.publish_batch(prices(3), timeout=timeout))
+        until(lambda: "the full queue of 'slow'" in caplog.text)
+        assert publisher.running
+        assert [slow.get()["price"] for _ in range(3)] == [1, 2, 3]
+        assert publisher.result().published == 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "'fast'" not in caplog.text
+
+
+def test_a_publisher_whose_time_is_up_raises_instead_of_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with open() as bus:
+        slow = bus.subscribe("price > 0", queue_size=1)
+        with pytest.raises(PublishTimeoutError):
+            bus.publish_batch(prices(2), timeout=0.001)
+        assert slow.get()["price"] == 1
+    assert caplog.records == []

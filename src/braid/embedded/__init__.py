@@ -2,9 +2,9 @@
 
 `open` gives a `Bus`; everything else here is what its methods take, return or raise.
 
-- `bus`, `subscription`: what a user holds.
+- `bus`, `subscription`: what a user holds; `arguments` checks what they are given.
 - `core`, `mailbox`: the decisions, without threads or time.
-- `engine`, `delivery`, `waiting`: threads and tasks that carry them out.
+- `engine`, `delivery`, `waiting`: threads and tasks that carry them out; `farewell`: the end of the program.
 """
 
 from __future__ import annotations

@@ -11,24 +11,35 @@ Everything happens inside the process: no socket, no file, no set-up.
 from __future__ import annotations
 
 import warnings
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self
 
-from braid.embedded.core import Draft
+from braid.embedded.arguments import (
+    checked_choice,
+    checked_draft,
+    checked_drafts,
+    checked_filter,
+    checked_handler,
+    checked_timeout,
+    is_coroutine_callback,
+    require_size,
+    require_text,
+)
 from braid.embedded.delivery import Callback, CallbackTask, CallbackThread, Delivery, ErrorHandler
 from braid.embedded.engine import Engine, in_background
+from braid.embedded.farewell import CLOSE_TIMEOUT_S, await_the_end
 from braid.embedded.mailbox import WhenFull
-from braid.embedded.subscription import CLOSE_TIMEOUT_S, Subscription
+from braid.embedded.subscription import Subscription
 from braid.embedded.waiting import running_loop
-from braid.errors import ConfigurationError, PublicationError
-from braid.language import Filter, Publication, checked_attributes
+from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+    from braid.embedded.core import Draft
     from braid.embedded.mailbox import Mailbox
     from braid.embedded.statistics import BusStatistics, Receipt
+    from braid.language import Filter, Publication
 
 __all__ = ["QUEUE_SIZE", "Bus", "open"]
 
@@ -42,8 +53,8 @@ def open(name: str = "local", *, on_error: ErrorHandler | None = None) -> Bus:
     Args:
         name: the publisher's name on publications that give no other.
         on_error: told of each exception that a callback raises, with the publication it was given;
-            and of each callback subscription that was disconnected, with None. It runs where the
-            callback runs. A subscription may have its own instead.
+            and of each callback subscription that was disconnected, with None. A plain function;
+            it runs where the callback runs. A subscription may have its own instead.
     """
     return Bus(name, on_error=on_error)
 
@@ -57,8 +68,8 @@ class Bus:
 
     def __init__(self, name: str = "local", *, on_error: ErrorHandler | None = None) -> None:
         require_text("the name of a bus", name)
+        self._on_error = checked_handler(on_error)
         self._engine = Engine(name)
-        self._on_error = on_error
 
     @property
     def name(self) -> str:
@@ -101,11 +112,12 @@ class Bus:
             ConfigurationError: an argument that cannot be.
             BusClosedError: the bus was closed.
         """
-        wanted = condition if isinstance(condition, Filter) else Filter(condition)
+        wanted = checked_filter(condition)
         choice = checked_choice(when_full)
         require_size("queue_size", queue_size)
         if name is not None:
             require_text("the name of a subscription", name)
+        handler = checked_handler(on_error) or self._on_error
         is_coroutine = is_coroutine_callback(callback)
         if is_coroutine and running_loop() is None:
             raise ConfigurationError(
@@ -115,7 +127,7 @@ class Bus:
         mailbox = self._engine.subscribe(name, wanted, queue_size, choice)
         delivery = None
         if callback is not None:
-            delivery = self._start_delivery(mailbox, callback, on_error or self._on_error, is_coroutine)
+            delivery = self._start_delivery(mailbox, callback, handler, is_coroutine)
         return Subscription(self._engine, mailbox, delivery)
 
     def _start_delivery(
@@ -128,6 +140,7 @@ class Bus:
         else:
             delivery = CallbackTask(self._engine, mailbox, callback, on_error, loop)
         self._engine.register(delivery)
+        await_the_end(self._engine)
         try:
             delivery.start()
         except BaseException:
@@ -139,7 +152,7 @@ class Bus:
 
     def publish(
         self,
-        attributes: Mapping[str, Any],
+        attributes: Mapping[str, Any] | Publication,
         body: bytes = b"",
         content_type: str = "",
         *,
@@ -150,10 +163,12 @@ class Bus:
 
         Args:
             attributes: what filters see; a flat mapping of names to numbers, strings, booleans, ranges.
+                Or a `Publication`, for its attributes, body and content type.
             body: bytes that are carried and never looked at.
             content_type: what the body is, for those who read it.
             publisher: who sends; numbers run per publisher. The bus's own name unless given.
             timeout: seconds to wait for room in full queues with back-pressure; None: as long as it takes.
+                A wait of more than five seconds is logged once, with the names of the full subscriptions.
 
         Raises:
             PublicationError: attributes or a body that cannot be published; names the attribute.
@@ -181,7 +196,7 @@ class Bus:
 
     async def publish_async(
         self,
-        attributes: Mapping[str, Any],
+        attributes: Mapping[str, Any] | Publication,
         body: bytes = b"",
         content_type: str = "",
         *,
@@ -266,9 +281,12 @@ class Bus:
         engine = getattr(self, "_engine", None)  # absent when the name was refused
         if engine is None or engine.closed or not engine.in_use:
             return
-        if engine.delivering:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        in_background(lambda: engine.stop(drain=False))
+        try:
+            if engine.delivering:
+                warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        finally:
+            # Even when warnings are errors. What was queued before may still be read or called with.
+            in_background(lambda: engine.stop(drain=True))
 
     def __repr__(self) -> str:
         return f"<Bus {self.name!r} {'closed' if self.closed else 'open'}>"
@@ -277,63 +295,3 @@ class Bus:
 def is_orderly(kind: type[BaseException] | None) -> bool:
     """Whether to hand out what is queued: not when the user or a cancellation wants to leave now."""
     return kind is None or issubclass(kind, Exception)
-
-
-def is_coroutine_callback(callback: object) -> bool:
-    """True for coroutine functions, partials of them, and objects whose `__call__` is one."""
-    if callback is not None and not callable(callback):
-        raise ConfigurationError(f"a callback must be callable, not {type(callback).__name__}")
-    return iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
-
-
-def checked_drafts(batch: Iterable[Mapping[str, Any] | Publication]) -> list[Draft]:
-    """A batch whose every publication can be published, or a `PublicationError` that says which cannot."""
-    drafts: list[Draft] = []
-    for row, item in enumerate(batch):
-        try:
-            if isinstance(item, Publication):
-                drafts.append(checked_draft(item.attributes, item.body, item.content_type))
-            else:
-                drafts.append(checked_draft(item, b"", ""))
-        except PublicationError as error:
-            raise PublicationError(f"publication {row} of the batch: {error}") from None
-    return drafts
-
-
-def checked_draft(attributes: Mapping[str, Any], body: bytes, content_type: str) -> Draft:
-    """The parts of a publication, or a `PublicationError` that says what is wrong with them."""
-    if type(body) is not bytes:
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise PublicationError(f"a body is bytes, not {type(body).__name__}; encode it first")
-        body = bytes(body)
-    if not isinstance(content_type, str):
-        raise PublicationError(f"a content type is a string, not {type(content_type).__name__}")
-    return Draft(checked_attributes(attributes), body, content_type)
-
-
-def checked_choice(when_full: WhenFull | str) -> WhenFull:
-    """One of the three choices, or a `ConfigurationError` that lists them."""
-    try:
-        return WhenFull(when_full)
-    except ValueError:
-        choices = ", ".join(repr(choice.value) for choice in WhenFull)
-        raise ConfigurationError(f"when_full is one of {choices}, not {when_full!r}") from None
-
-
-def checked_timeout(timeout_s: float | None) -> float | None:
-    """Seconds that can be waited, or a `ConfigurationError`."""
-    if timeout_s is not None and not timeout_s >= 0:
-        raise ConfigurationError(f"a timeout is at least 0 seconds, not {timeout_s!r}")
-    return timeout_s
-
-
-def require_size(what: str, size: object) -> None:
-    """Raise unless it is a whole number of at least 1."""
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ConfigurationError(f"{what} must be a whole number of at least 1, not {size!r}")
-
-
-def require_text(what: str, text: object) -> None:
-    """Raise unless it is a string with something in it."""
-    if not isinstance(text, str) or not text:
-        raise ConfigurationError(f"{what} must be a non-empty string, not {text!r}")

@@ -166,6 +166,10 @@ class Mailroom:
         undelivered = sum(mailbox.withdraw(offer) for mailbox in mailboxes)
         return undelivered, tuple(mailbox.name for mailbox in mailboxes)
 
+    def full(self, offer: Offer) -> tuple[str, ...]:
+        """The names of the subscriptions that an offer still waits for."""
+        return tuple(self._mailboxes[key].name for key in sorted(offer.waiting))
+
     def stop(self, mailbox: Mailbox) -> list[Effect]:
         """End one subscription and throw away what waits for it; harmless when done before."""
         settled = mailbox.stop(keep_queue=False, refuse=False)

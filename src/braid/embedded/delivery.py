@@ -4,7 +4,7 @@ A plain callback has one thread of its own, from `subscribe` to the end of the s
 callback never stalls its neighbours, and whatever it keeps per thread stays with it. A coroutine
 function runs in one task on the event loop that subscribed. Both are called for one publication at
 a time, in order. An exception is logged, counted and passed to `on_error`; then the next publication
-follows.
+follows. Only who cancels the task itself, or leaves the program on its event loop, ends it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braid.embedded.waiting import Gate, running_loop
+from braid.errors import ConfigurationError
 from braid.language import Publication
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class CallbackThread:
         self, engine: Engine, mailbox: Mailbox, callback: Callback, on_error: ErrorHandler | None
     ) -> None:
         self.mailbox = mailbox
+        self.given_up = False
         self._engine = engine
         self._callback = callback
         self._on_error = on_error
@@ -98,13 +101,15 @@ class CallbackThread:
         try:
             while (publication := self._engine.get(self.mailbox, None)) is not None:
                 try:
-                    self._callback(publication)
+                    require_plain("a callback", self._callback(publication))
                 except BaseException as error:
                     report(self._engine, self.mailbox, self._on_error, error, publication)
                 del publication  # not kept alive while waiting for the next
             if self.mailbox.failure is not None:
                 report_end(self.mailbox, self._on_error)
         finally:
+            # However the thread ends, the subscription ends with it: its queue would only fill up.
+            self._engine.unsubscribe(self.mailbox)
             self._gate.open()
 
 
@@ -121,6 +126,7 @@ class CallbackTask:
     ) -> None:
         self.mailbox = mailbox
         self.loop = loop
+        self.given_up = False
         self._engine = engine
         self._callback = callback
         self._on_error = on_error
@@ -160,11 +166,15 @@ class CallbackTask:
         import asyncio
 
         calls = 0
+        task = asyncio.current_task()
         try:
             while (publication := await self._engine.get_async(self.mailbox, None)) is not None:
                 try:
                     await self._callback(publication)
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise
+                    # Something that the callback awaited was cancelled, which is its own affair.
                     report(self._engine, self.mailbox, self._on_error, error, publication)
                 del publication
                 calls += 1
@@ -212,8 +222,22 @@ def tell(
     mailbox: Mailbox, on_error: ErrorHandler | None, error: BaseException, publication: Publication | None
 ) -> None:
     """Call an error handler, whose own errors are only logged."""
-    if on_error is not None:
-        try:
-            on_error(error, publication)
-        except Exception:
-            logger.exception("the on_error handler of subscription %r raised", mailbox.name)
+    if on_error is None:
+        return
+    try:
+        require_plain("an on_error handler", on_error(error, publication))
+    except BaseException as mistake:
+        logger.exception("the on_error handler of subscription %r raised", mailbox.name)
+        # A thread of ours has nowhere to exit to; an event loop belongs to someone who may want to.
+        if isinstance(mistake, (KeyboardInterrupt, SystemExit)) and running_loop() is not None:
+            raise
+
+
+def require_plain(what: str, result: object) -> None:
+    """Raise when a plain function returned a coroutine, which nobody would ever await."""
+    if isinstance(result, CoroutineType):
+        result.close()
+        raise ConfigurationError(
+            f"{what} returned a coroutine, which is never awaited; "
+            "a callback that awaits must be passed as the coroutine function itself"
+        )

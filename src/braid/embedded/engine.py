@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from braid.embedded.mailbox import Mailbox, Offer, WhenFull
     from braid.language import Filter, Publication
 
-__all__ = ["Engine", "in_background"]
+__all__ = ["Engine", "in_background", "remaining"]
+
+# A publisher that has waited this long for room says so once: longer than a hiccup, and someone
+# who looks at a program that seems to hang should find the reason in its log.
+LONG_WAIT_S = 5.0
 
 logger = logging.getLogger("braid.embedded")
 
@@ -86,6 +90,12 @@ class Engine:
     def delivering(self) -> bool:
         """True while a thread or task waits to call someone's callback."""
         return any(not delivery.finished for delivery in list(self._deliveries.values()))
+
+    @property
+    def owing(self) -> bool:
+        """True while a callback may still be called, except those that closing no longer waits for."""
+        deliveries = list(self._deliveries.values())
+        return any(not (delivery.finished or delivery.given_up) for delivery in deliveries)
 
     def statistics(self) -> BusStatistics:
         """A snapshot of all counters."""
@@ -154,7 +164,10 @@ class Engine:
         call = self._offer(publisher, drafts, timeout_s, ThreadWaiter)
         if isinstance(call.waiter, ThreadWaiter):
             try:
-                call.waiter.wait(timeout_s)
+                first_s, rest_s = split_wait(timeout_s)
+                if not call.waiter.wait(first_s) and rest_s != 0:
+                    self._warn_of_long_wait(call)
+                    call.waiter.wait(rest_s)
             finally:
                 undelivered, full = self._take_back(call)
             require_delivered(call.offer, timeout_s, undelivered, full)
@@ -165,7 +178,10 @@ class Engine:
         call = self._offer(publisher, drafts, timeout_s, TaskWaiter)
         if isinstance(call.waiter, TaskWaiter):
             try:
-                await call.waiter.wait(timeout_s)
+                first_s, rest_s = split_wait(timeout_s)
+                if not await call.waiter.wait(first_s) and rest_s != 0:
+                    self._warn_of_long_wait(call)
+                    await call.waiter.wait(rest_s)
             finally:
                 undelivered, full = self._take_back(call)
             require_delivered(call.offer, timeout_s, undelivered, full)
@@ -219,6 +235,13 @@ class Engine:
                 "a callback or a larger queue_size, or publish with a timeout"
             )
         return None
+
+    def _warn_of_long_wait(self, call: _Call) -> None:
+        with self._queues:
+            full = self._mailroom.full(call.offer)
+        if full:
+            names = ", ".join(map(repr, full))
+            logger.warning("publishing has waited %g s for room in the full queue of %s", LONG_WAIT_S, names)
 
     def _take_back(self, call: _Call) -> tuple[int, tuple[str, ...]]:
         """End the wait of a publisher; how much had to be taken back, and whose queues were full."""
@@ -346,6 +369,7 @@ class Engine:
                 self._waits.end(source)
 
     def _give_up(self, delivery: Delivery) -> None:
+        delivery.given_up = True
         with self._queues:
             waiting = len(delivery.mailbox.queue)
             waiters = self._perform(self._mailroom.stop(delivery.mailbox))
@@ -400,6 +424,14 @@ def require_delivered(offer: Offer, timeout_s: float | None, undelivered: int, f
         )
     if undelivered:
         raise PublishTimeoutError(timeout_s or 0.0, offer.delivered, undelivered, full)
+
+
+def split_wait(timeout_s: float | None) -> tuple[float, float | None]:
+    """How long to wait before saying so, and how long after."""
+    if timeout_s is None:
+        return LONG_WAIT_S, None
+    first_s = min(timeout_s, LONG_WAIT_S)
+    return first_s, timeout_s - first_s
 
 
 def remaining(deadline_s: float | None) -> float | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from braid.embedded.arguments import checked_timeout
 from braid.embedded.delivery import DELIVERIES_IN_A_ROW_MAX
+from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BusClosedError, ConfigurationError, SlowConsumerError
 
 if TYPE_CHECKING:
@@ -21,10 +23,7 @@ if TYPE_CHECKING:
     from braid.embedded.statistics import SubscriptionStatistics
     from braid.language import Filter, Publication
 
-__all__ = ["CLOSE_TIMEOUT_S", "Subscription"]
-
-CLOSE_TIMEOUT_S = 5.0
-"""How long closing waits for callbacks unless told otherwise: patient, and never for ever."""
+__all__ = ["Subscription"]
 
 
 class Subscription:
@@ -65,17 +64,18 @@ class Subscription:
 
         Raises:
             TimeoutError: nothing arrived in time.
+            ConfigurationError: a timeout that is no number of seconds, or the subscription has a callback.
             BusClosedError: the subscription or the bus was closed, and all that was queued was read.
             SlowConsumerError: it was disconnected, and all that was queued was read.
         """
         self._require_readable()
-        publication = self._engine.get(self._mailbox, timeout)
+        publication = self._engine.get(self._mailbox, checked_timeout(timeout))
         return self._end() if publication is None else publication
 
     async def get_async(self, timeout: float | None = None) -> Publication:  # noqa: ASYNC109 - as `get`
         """The next publication, awaited; otherwise as `get`."""
         self._require_readable()
-        publication = await self._engine.get_async(self._mailbox, timeout)
+        publication = await self._engine.get_async(self._mailbox, checked_timeout(timeout))
         return self._end() if publication is None else publication
 
     def __iter__(self) -> Self:
@@ -125,15 +125,17 @@ class Subscription:
         inside the callback itself, or on the event loop it runs on, this returns at once and no
         further call follows. May be called any number of times.
         """
+        timeout_s = checked_timeout(timeout)
         self._engine.unsubscribe(self._mailbox)
         if self._delivery is not None:
-            self._engine.wait_for(self._delivery, timeout)
+            self._engine.wait_for(self._delivery, timeout_s)
 
     async def aclose(self, timeout: float | None = CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109 - as `close`
         """Unsubscribe; a running callback is awaited instead of blocking the event loop."""
+        timeout_s = checked_timeout(timeout)
         self._engine.unsubscribe(self._mailbox)
         if self._delivery is not None:
-            await self._engine.wait_for_async(self._delivery, timeout)
+            await self._engine.wait_for_async(self._delivery, timeout_s)
 
     def __enter__(self) -> Self:
         return self

@@ -58,14 +58,14 @@ class TaskWaiter:
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Wait until woken; False when the time was up before."""
+        if timeout_s is None:
+            await self._future
+            return True
         import asyncio
 
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._future
-        except TimeoutError:
-            return False
-        return True
+        # Unlike `asyncio.timeout`, this leaves the future alone when the time is up: one may wait again.
+        done, _ = await asyncio.wait((self._future,), timeout=timeout_s)
+        return bool(done)
 
     def _finish(self) -> None:
         if not self._future.done():
