@@ -22,7 +22,7 @@ from braid.language.values import Value
 from braid.matching.answers import Answer, Counts, Destinations, Pairs
 from braid.matching.columns import Batch, check_integers, checked_publications
 from braid.matching.plan import plan_segment
-from braid.matching.tail import FEW_PUBLICATIONS, match_waiting
+from braid.matching.tail import FEW_PUBLICATIONS, Tail
 
 if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray
@@ -113,7 +113,7 @@ class FilterIndex(Generic[Key]):
         self._groups = _Groups()
         self._segments: dict[int, Segment] = {}
         self._segments_made = 0
-        self._tail: dict[int, None] = {}
+        self._tail = Tail()
         self._tail_cost = 0
         self._merge: _Merge | None = None
         self.add_many(items)
@@ -140,7 +140,7 @@ class FilterIndex(Generic[Key]):
 
     def add(self, key: Key, filter: Filter, *, group: Hashable = None) -> None:
         """Add a filter under a new key; its group is the key itself unless one is given."""
-        self._tail[self._occupy(key, filter, group)] = None
+        self._tail.add(self._occupy(key, filter, group), filter)
         if len(self._tail) >= TAIL_MAX:
             self._seal()
         self._work()
@@ -151,8 +151,9 @@ class FilterIndex(Generic[Key]):
         All or nothing: a key that is taken or repeated leaves the index as it was.
         """
         added: list[int] = []
+        taken = list(items)
         try:
-            for item in items:
+            for item in taken:
                 if len(item) not in (2, 3):
                     raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
                 added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
@@ -162,7 +163,8 @@ class FilterIndex(Generic[Key]):
                 self._vacate(slot)
             raise
         if segment is None:
-            self._tail.update(dict.fromkeys(added))
+            for slot, item in zip(added, taken, strict=True):
+                self._tail.add(slot, item[1])
             if len(self._tail) >= TAIL_MAX:
                 self._seal()
             return
@@ -178,7 +180,7 @@ class FilterIndex(Generic[Key]):
         slot = self._slot(key)
         home = int(self._home[slot])
         if slot in self._tail:
-            del self._tail[slot]
+            self._tail.remove(slot)
             self._vacate(slot)
             return
         segment = self._segments[home]
@@ -317,8 +319,7 @@ class FilterIndex(Generic[Key]):
     def _answer_tail(self, batch: Batch, answer: Answer) -> None:
         if len(batch) <= FEW_PUBLICATIONS:
             check_integers(batch.publications)
-        waiting = ((slot, self._filters[slot]) for slot in self._tail)
-        match_waiting(((slot, each) for slot, each in waiting if each is not None), batch, answer)
+        self._tail.match(batch, answer)
 
     def _consider_sealing(self, publications: int) -> None:
         """The tail becomes a segment once evaluating it has cost more than that would."""
