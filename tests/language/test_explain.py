@@ -103,3 +103,17 @@ def test_plain_data_for_programs() -> None:
             ],
         },
     }
+
+
+def test_unknown_comes_before_failed_when_no_point_of_a_range_decides() -> None:
+    explanation = Filter("price > 10 AND NOT urgent").explain({"price": Range(1, 20)})
+    assert explanation.outcome is None
+    assert not explanation
+    assert Filter("price > 10 OR urgent").explain({"price": Range(1, 5)}).outcome is None
+    assert Filter("price > 30 AND urgent").explain({"price": Range(1, 20)}).outcome is False
+
+
+def test_parts_that_hold_at_different_points_only() -> None:
+    explanation = Filter("a < 6 AND a > 11").explain({"a": Range(5, 12)})
+    assert explanation.outcome is False
+    assert "all of, at one point:" in str(explanation)

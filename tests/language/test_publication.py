@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from braid.errors import PublicationError
-from braid.language import Publication, Range, checked_attributes, flatten
+from braid.language import Filter, Publication, Range, checked_attributes, flatten
 
 
 class Side(IntEnum):
@@ -168,3 +168,21 @@ def test_a_publication_reads_like_a_mapping() -> None:
     assert publication.get("gone", 0) == 0
     with pytest.raises(KeyError):
         publication["gone"]
+
+
+def test_a_filter_takes_the_values_that_an_index_takes() -> None:
+    wanted = Filter("a > 1")
+    assert wanted.matches({"a": np.int64(5)})
+    assert wanted.matches({"a": np.float32(2.5)})
+    for value in (2**63, [1], b"x"):
+        with pytest.raises(PublicationError, match="'a'"):
+            wanted.matches({"a": value})
+        with pytest.raises(PublicationError, match="'a'"):
+            wanted.explain({"a": value})
+    with pytest.raises(PublicationError, match="mapping"):
+        wanted.matches(None)  # type: ignore[arg-type]
+
+
+def test_filters_are_compared_with_filters() -> None:
+    with pytest.raises(TypeError, match="not with str"):
+        Filter("a > 1").covers("a > 2")  # type: ignore[arg-type]

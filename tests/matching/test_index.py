@@ -317,3 +317,15 @@ def test_an_item_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(TypeError, match="is needed"):
         index.add_many([("a", Filter("TRUE"), "group", "more")])
     assert len(index) == 0
+
+
+def test_a_batch_may_come_from_anywhere() -> None:
+    index = FilterIndex([("a", Filter("x > 1")), ("b", Filter("x > 5"))])
+    assert list(index) == ["a", "b"]
+    assert "2 filters" in repr(index)
+    assert index.match_batch({"x": n} for n in (1, 3, 7)) == [set(), {"a"}, {"a", "b"}]
+    assert index.count_batch(iter([{"x": 9}])).tolist() == [2]
+    with pytest.raises(TypeError, match="use match"):
+        index.match_batch({"x": 1})  # type: ignore[arg-type]
+    with pytest.raises(PublicationError, match="mapping"):
+        index.match(None)  # type: ignore[arg-type]

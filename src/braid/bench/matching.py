@@ -61,8 +61,13 @@ def settings_for(
     return BenchSettings(seed=seed, **chosen)
 
 
-def bench_matching(settings: BenchSettings, progress: bool = False) -> dict[str, Any]:
-    """Measure every workload at every size; the report is plain data, ready for JSON."""
+def bench_matching(
+    settings: BenchSettings, progress: bool = False, store: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """Measure every workload at every size; the report is plain data, ready for JSON.
+
+    `store` gets the report so far after every cell, so that a run cut short is not lost.
+    """
     cells: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     measure = measure_cell_apart if settings.apart else measure_cell
@@ -81,6 +86,14 @@ def bench_matching(settings: BenchSettings, progress: bool = False) -> dict[str,
                 begin(f"{name}, {filters:,} filters")
                 cell, projections = measure(name, filters, settings, projections)
                 cells.append(cell)
+                if store is not None:
+                    store(_report(settings, cells, skipped, alone))
+    return _report(settings, cells, skipped, alone)
+
+
+def _report(
+    settings: BenchSettings, cells: list[dict[str, Any]], skipped: list[dict[str, str]], alone: bool
+) -> dict[str, Any]:
     return {
         "benchmark": "matching",
         "method": _METHOD,

@@ -7,7 +7,7 @@ when it runs, so that `braid --help` answers at once.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -210,7 +210,9 @@ def matching(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also store the report there as JSON, after every cell."
+        ),
     ] = None,
 ) -> None:
     """Publications matched per CPU second, index size and cost of changes, on one core.
@@ -225,14 +227,18 @@ def matching(
     settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
     if output is not None:
         require_writable(output)  # before the measuring, which may take half an hour
-    report = bench_matching(settings, progress=sys.stderr.isatty())
+
+    def store(report: dict[str, Any]) -> None:
+        if output is not None:
+            with open_output(output) as sink:
+                sink.write((_json_text(report) + "\n").encode())
+
+    report = bench_matching(settings, progress=sys.stderr.isatty(), store=store)
+    store(report)
     if as_json:
         typer.echo(_json_text(report))
     else:
         print_report(report)
-    if output is not None:
-        with open_output(output) as sink:
-            sink.write((_json_text(report) + "\n").encode())
 
 
 def _json_text(content: object) -> str:

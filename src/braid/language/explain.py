@@ -65,6 +65,9 @@ class Explanation:
     outcome: bool | None
     root: Step
 
+    def __bool__(self) -> bool:
+        return self.outcome is True
+
     @property
     def held(self) -> list[str]:
         """The single conditions that were TRUE."""
@@ -107,18 +110,28 @@ def explain(condition: Condition, attributes: Mapping[str, Value | None]) -> Exp
 
 def _step(condition: Condition, attributes: Mapping[str, Value | None]) -> Step:
     parts = tuple(_step(part, attributes) for part in conditions_within(condition))
-    outcome = _outcome(condition, attributes)
+    outcome = _outcome(condition, attributes, parts)
     because = "" if parts else _because(condition, attributes)
-    return Step(condition_text(condition), outcome, because, parts, _HEADINGS.get(type(condition), ""))
+    heading = _HEADINGS.get(type(condition), "")
+    if outcome is False and isinstance(condition, And) and all(part.outcome for part in parts):
+        heading = "all of, at one point:"
+    return Step(condition_text(condition), outcome, because, parts, heading)
 
 
-def _outcome(condition: Condition, attributes: Mapping[str, Value | None]) -> bool | None:
+def _outcome(
+    condition: Condition, attributes: Mapping[str, Value | None], parts: tuple[Step, ...]
+) -> bool | None:
     if not any(isinstance(attributes.get(name), Range) for name in attribute_names(condition)):
         return evaluate(condition, attributes)  # type: ignore[arg-type]
     if some_point_satisfies(normal_form(condition), attributes):
         return True
-    # No point makes it TRUE; if none makes its negation TRUE either, it is unknown everywhere.
-    return False if some_point_satisfies(normal_form(Not(condition)), attributes) else None
+    # No point makes it TRUE. Then the best that any point makes of it counts: unknown before FALSE.
+    outcomes = {part.outcome for part in parts}
+    if not parts:
+        return False if some_point_satisfies(normal_form(Not(condition)), attributes) else None
+    if isinstance(condition, And) and False in outcomes:
+        return False
+    return None if None in outcomes else False
 
 
 def _because(condition: Condition, attributes: Mapping[str, Value | None]) -> str:

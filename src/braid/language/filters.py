@@ -10,12 +10,14 @@ from braid.language.explain import Explanation, explain
 from braid.language.expressions import And, Condition, Not, Or, attribute_names
 from braid.language.normal_form import Term, normal_form, term_text
 from braid.language.parser import parse
+from braid.language.publication import plain_attributes
 from braid.language.ranges import some_point_satisfies
 from braid.language.text import condition_text
-from braid.language.values import Range, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from braid.language.values import Value
 
 __all__ = ["Filter"]
 
@@ -63,30 +65,32 @@ class Filter:
     def matches(self, attributes: Mapping[str, Value | None]) -> bool:
         """Whether a publication with these attributes satisfies the filter.
 
-        With `Range` values: whether some point of the publication does.
+        With `Range` values: whether some point of the publication does. A value that no publication
+        can have raises a `PublicationError`.
         """
-        for value in attributes.values():
-            if type(value) is Range:
-                return some_point_satisfies(self.terms, attributes)
-        return evaluate(self.condition, attributes) is True  # type: ignore[arg-type]
+        plain, ranged = plain_attributes(attributes)
+        if ranged:
+            return some_point_satisfies(self.terms, plain)
+        return evaluate(self.condition, plain) is True
 
     def covers(self, other: Filter) -> bool:
         """Whether every publication that satisfies `other` satisfies this filter.
 
         Exact for filters made of boxes; with residual conditions never wrongly True.
         """
-        return covers(self.terms, other.terms)
+        return covers(self.terms, _filter(other).terms)
 
     def intersects(self, other: Filter) -> bool:
         """Whether some publication without ranges can satisfy both filters.
 
+        (One with ranges may satisfy filters that have nothing in common, each at another point.)
         Exact for filters made of boxes; with residual conditions never wrongly False.
         """
-        return intersects(self.terms, other.terms)
+        return intersects(self.terms, _filter(other).terms)
 
     def explain(self, attributes: Mapping[str, Value | None]) -> Explanation:
         """Which conditions held, which failed and which were unknown."""
-        return explain(self.condition, attributes)
+        return explain(self.condition, plain_attributes(attributes)[0])
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -136,3 +140,9 @@ class Filter:
 
     def __reduce__(self) -> tuple[type[Filter], tuple[str]]:
         return (Filter, (self.text,))
+
+
+def _filter(other: Filter) -> Filter:
+    if not isinstance(other, Filter):
+        raise TypeError(f"a Filter is compared with a Filter, not with {type(other).__name__}")
+    return other

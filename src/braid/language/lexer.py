@@ -53,9 +53,11 @@ class Token(NamedTuple):
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether an attribute name can stand in a filter without backquotes."""
-    return _PLAIN_NAME.fullmatch(name) is not None and not any(
-        part.upper() in KEYWORDS for part in name.split(".")
+    """Whether an attribute name can stand without backquotes in a filter and in Spark SQL."""
+    return (
+        name.isascii()
+        and _PLAIN_NAME.fullmatch(name) is not None
+        and not any(part.upper() in KEYWORDS for part in name.split("."))
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from braid.errors import PublicationError
 from braid.language.values import INT_MAX, INT_MIN, Range, Value, plain_number
 
-__all__ = ["Attributes", "Publication", "checked_attributes", "flatten"]
+__all__ = ["Attributes", "Publication", "checked_attributes", "flatten", "plain_attributes"]
 
 Attributes = Mapping[str, Value]
 
@@ -70,6 +70,32 @@ def checked_attributes(attributes: Mapping[str, Any]) -> dict[str, Value]:
             value = _converted(name, value)
         checked[name] = value
     return checked
+
+
+def plain_attributes(attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The attributes with values of the language's own types only, and whether there are ranges.
+
+    They are given back as they are if that is so already, which is the usual case and quick; otherwise
+    they are checked and converted.
+    """
+    ranged = False
+    try:
+        values = attributes.values()
+    except AttributeError:
+        return checked_attributes(attributes), False  # which says what is wrong with it
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            if not INT_MIN <= value <= INT_MAX:
+                return checked_attributes(attributes), ranged
+        elif kind is Range:
+            ranged = True
+        elif kind not in _PLAIN:
+            return plain_attributes(checked_attributes(attributes))
+    return attributes, ranged
+
+
+_PLAIN = frozenset({str, float, bool, type(None)})
 
 
 def flatten(document: Mapping[str, Any]) -> dict[str, Value]:

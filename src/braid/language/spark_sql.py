@@ -80,6 +80,8 @@ def _columns(schema: Any) -> Mapping[str, _Sql] | None:
     """Attribute names to typed column references; None without a schema."""
     if schema is None:
         return None
+    if not hasattr(schema, "fields"):
+        raise ConfigurationError(f"the schema must be a StructType or a data frame, not {schema!r}")
     columns: dict[str, _Sql] = {}
     pending = [("", "", schema)]
     while pending:
@@ -114,7 +116,8 @@ class _Translator:
         if isinstance(condition, Comparison):
             return self._comparison(condition.operator, condition.left, condition.right)
         if isinstance(condition, IsNull):
-            return f"({self._value(condition.operand).text} IS {'NOT ' * condition.negated}NULL)"
+            operand = self._column(condition.operand) or self._value(condition.operand)
+            return f"({operand.text} IS {'NOT ' * condition.negated}NULL)"
         if isinstance(condition, Holds):
             operand = self._value(condition.operand)
             return operand.text if operand.kind in ("boolean", "any") else _UNKNOWN
@@ -165,6 +168,11 @@ class _Translator:
             # nothing ends the chain, and changes no number.
             return _Sql(f"try_subtract({sql.text}, 0L)", sql.kind) if sql.kind == "number" else sql
         return sql
+
+    def _column(self, expression: ValueExpression) -> _Sql | None:
+        """A column of whatever type, for being NULL is not a matter of kinds."""
+        known = self._columns is not None and isinstance(expression, Attribute)
+        return self._columns.get(expression.name) if known else None  # type: ignore[union-attr]
 
     def _attribute(self, name: str) -> _Sql:
         if self._columns is None:

@@ -124,7 +124,12 @@ def checked_publications(
     Other types that mean the same (NumPy's numbers, say) are converted; a value that cannot be
     matched raises a `PublicationError` that names the attribute.
     """
-    types = set(map(type, chain.from_iterable(map(_values, publications))))
+    try:
+        types = set(map(type, chain.from_iterable(map(_values, publications))))
+    except AttributeError:
+        for each in publications:
+            checked_attributes(each)  # which says what is wrong with the one that is no mapping
+        raise
     if not types <= _PLAIN:
         publications = [
             each if _PLAIN.issuperset(map(type, each.values())) else checked_attributes(each)

@@ -9,9 +9,8 @@ ever rebuilds the whole index (a log-structured merge, as in storage engines).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from braid.language.values import Value
 from braid.matching.answers import Answer, Counts, Destinations, Pairs
 from braid.matching.columns import Batch, check_integers, checked_publications
 from braid.matching.plan import plan_segment
-from braid.matching.tail import FEW_PUBLICATIONS, match_waiting
+from braid.matching.tail import FEW_PUBLICATIONS, Tail
 
 if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray
@@ -114,7 +113,7 @@ class FilterIndex(Generic[Key]):
         self._groups = _Groups()
         self._segments: dict[int, Segment] = {}
         self._segments_made = 0
-        self._tail: dict[int, None] = {}
+        self._tail = Tail()
         self._tail_cost = 0
         self._merge: _Merge | None = None
         self.add_many(items)
@@ -125,6 +124,13 @@ class FilterIndex(Generic[Key]):
     def __contains__(self, key: object) -> bool:
         return key in self._slot_of
 
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, in the order in which they were added."""
+        return iter(self._slot_of)
+
+    def __repr__(self) -> str:
+        return f"<FilterIndex of {len(self):,} filters>"
+
     def __getitem__(self, key: Key) -> Filter:
         """The filter under a key."""
         found = self._filters[self._slot(key)]
@@ -134,7 +140,7 @@ class FilterIndex(Generic[Key]):
 
     def add(self, key: Key, filter: Filter, *, group: Hashable = None) -> None:
         """Add a filter under a new key; its group is the key itself unless one is given."""
-        self._tail[self._occupy(key, filter, group)] = None
+        self._tail.add(self._occupy(key, filter, group), filter)
         if len(self._tail) >= TAIL_MAX:
             self._seal()
         self._work()
@@ -145,8 +151,9 @@ class FilterIndex(Generic[Key]):
         All or nothing: a key that is taken or repeated leaves the index as it was.
         """
         added: list[int] = []
+        taken = list(items)
         try:
-            for item in items:
+            for item in taken:
                 if len(item) not in (2, 3):
                     raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
                 added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
@@ -156,7 +163,8 @@ class FilterIndex(Generic[Key]):
                 self._vacate(slot)
             raise
         if segment is None:
-            self._tail.update(dict.fromkeys(added))
+            for slot, item in zip(added, taken, strict=True):
+                self._tail.add(slot, item[1])
             if len(self._tail) >= TAIL_MAX:
                 self._seal()
             return
@@ -172,7 +180,7 @@ class FilterIndex(Generic[Key]):
         slot = self._slot(key)
         home = int(self._home[slot])
         if slot in self._tail:
-            del self._tail[slot]
+            self._tail.remove(slot)
             self._vacate(slot)
             return
         segment = self._segments[home]
@@ -191,21 +199,21 @@ class FilterIndex(Generic[Key]):
         """The keys of the filters that a publication satisfies."""
         return self.match_batch([attributes])[0]
 
-    def match_batch(self, batch: Sequence[Attributes]) -> list[set[Key]]:
+    def match_batch(self, batch: Iterable[Attributes]) -> list[set[Key]]:
         """One set of keys per publication."""
-        publications, slots = self.match_pairs(batch)
+        asked = _sequence(batch)
+        publications, slots = self.match_pairs(asked)
         keys = self._keys
-        matched: list[Any] = [keys[slot] for slot in slots.tolist()]
-        ends = np.searchsorted(publications, np.arange(len(batch) + 1)).tolist()
-        return [set(matched[ends[row] : ends[row + 1]]) for row in range(len(batch))]
+        return _sets(publications, [keys[slot] for slot in slots.tolist()], len(asked))
 
-    def match_pairs(self, batch: Sequence[Attributes]) -> tuple[IntArray, IntArray]:
+    def match_pairs(self, batch: Iterable[Attributes]) -> tuple[IntArray, IntArray]:
         """Every match as two arrays: publications (ascending) and slots, to be named by `key_of`."""
         publications: list[IntArray] = []
         slots: list[IntArray] = []
-        for start in range(0, len(batch), BATCH_MAX):
+        asked = _sequence(batch)
+        for start in range(0, len(asked), BATCH_MAX):
             answer = Pairs()
-            self._answer(batch[start : start + BATCH_MAX], answer)
+            self._answer(asked[start : start + BATCH_MAX], answer)
             found, whose = answer.result()
             publications.append(found + start)
             slots.append(whose)
@@ -217,31 +225,40 @@ class FilterIndex(Generic[Key]):
         """The key of a slot as returned by `match_pairs`."""
         return self._keys[slot]
 
-    def count_batch(self, batch: Sequence[Attributes]) -> npt.NDArray[np.int64]:
+    def count_batch(self, batch: Iterable[Attributes]) -> npt.NDArray[np.int64]:
         """How many filters each publication satisfies, without listing them."""
         counts = [np.zeros(0, np.int64)]
-        for start in range(0, len(batch), BATCH_MAX):
-            some = batch[start : start + BATCH_MAX]
+        asked = _sequence(batch)
+        for start in range(0, len(asked), BATCH_MAX):
+            some = asked[start : start + BATCH_MAX]
             answer = Counts(len(some))
             self._answer(some, answer)
             counts.append(answer.result())
         return np.concatenate(counts)
 
-    def match_groups(self, batch: Sequence[Attributes]) -> list[set[Any]]:
-        """The groups with at least one matching filter, one set per publication."""
-        if len(self._groups) > MATRIX_GROUPS_MAX or self._groups.own:
-            return self._groups_from_pairs(batch)
-        found = self.group_matrix(batch)
-        return [set(compress(found.groups, flags)) for flags in found.matrix.tolist()]
+    def match_groups(self, batch: Iterable[Attributes]) -> list[set[Any]]:
+        """The groups with at least one matching filter, one set per publication.
 
-    def group_matrix(self, batch: Sequence[Attributes]) -> GroupMatrix:
+        Quick while every filter has a group and there are not thousands of groups; otherwise the
+        matching filters are listed first.
+        """
+        publications = _sequence(batch)
+        if len(self._groups) > MATRIX_GROUPS_MAX or self._groups.own:
+            return self._groups_from_pairs(publications)
+        found = self.group_matrix(publications)
+        rows, columns = np.nonzero(found.matrix)
+        reached = [found.groups[column] for column in columns.tolist()]
+        return _sets(rows, reached, len(publications))
+
+    def group_matrix(self, batch: Iterable[Attributes]) -> GroupMatrix:
         """The same as one boolean matrix, for routers that select rows of a batch.
 
         Filters that were added without a group do not appear in it.
         """
         matrices = [np.zeros((0, len(self._groups)), np.bool_)]
-        for start in range(0, len(batch), BATCH_MAX):
-            some = batch[start : start + BATCH_MAX]
+        asked = _sequence(batch)
+        for start in range(0, len(asked), BATCH_MAX):
+            some = asked[start : start + BATCH_MAX]
             answer = Destinations(len(some), len(self._groups), self._groups.used(), self._group_of_slot)
             self._answer(some, answer)
             matrices.append(answer.result())
@@ -302,8 +319,7 @@ class FilterIndex(Generic[Key]):
     def _answer_tail(self, batch: Batch, answer: Answer) -> None:
         if len(batch) <= FEW_PUBLICATIONS:
             check_integers(batch.publications)
-        waiting = ((slot, self._filters[slot]) for slot in self._tail)
-        match_waiting(((slot, each) for slot, each in waiting if each is not None), batch, answer)
+        self._tail.match(batch, answer)
 
     def _consider_sealing(self, publications: int) -> None:
         """The tail becomes a segment once evaluating it has cost more than that would."""
@@ -499,6 +515,18 @@ class _Renumbered:
 
     def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
         return self._answer.open_questions(self._places[publications], slots)
+
+
+def _sequence(batch: Iterable[Attributes]) -> Sequence[Attributes]:
+    if isinstance(batch, Mapping):
+        raise TypeError("a batch is a list of publications; for a single one use match")
+    return batch if isinstance(batch, Sequence) else list(batch)
+
+
+def _sets(rows: IntArray, found: list[Any], count: int) -> list[set[Any]]:
+    """One set per publication from what was found for ascending rows."""
+    ends = np.searchsorted(rows, np.arange(count + 1)).tolist()
+    return [set(found[ends[row] : ends[row + 1]]) for row in range(count)]
 
 
 def _run(work: Generator[None, None, Segment]) -> Segment:
