@@ -301,7 +301,7 @@ def test_goals_are_decided_from_their_cells() -> None:
             "braid": {
                 "rates": {"group_matrix": {"1024": {"median": groups}}},
                 "memory": {"bytes_per_filter": 399.0},
-                "add": {"amortised_us": 101.0},
+                "add": {"mean_us": 101.0},
             },
             "rivals": [{"name": "naive", "rate": {"median": naive}}],
         }

@@ -137,7 +137,7 @@ def test_demo_passes_its_options_on_and_ends_as_told(
 def test_bench_prints_and_stores_one_report(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
 
-    def fake(settings: Any, progress: bool) -> dict[str, object]:
+    def fake(settings: Any, progress: bool, store: Any) -> dict[str, object]:
         asked.append(settings)
         return {"benchmark": "matching"}
 

@@ -28,7 +28,8 @@ _METHOD = (
     "sample before anything is timed. Each workload and size has a process of its own, in which rivals are "
     "built first, on a clean heap. Index memory is what building the index and matching a batch keeps "
     "allocated beside the keys, destinations and filters with their normal form, whose size is shown too. "
-    "The cost of an add includes the time it adds to later matches."
+    "The mean of an add includes all merging; amortised adds what it leaves for later matches to do, such as "
+    "making the bitmaps of a new segment."
 )
 
 
