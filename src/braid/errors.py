@@ -12,6 +12,16 @@
         PublishTimeoutError    a publisher's time was up before a full queue had room
         PublishDeadlockError   a publisher would have waited for ever
         SlowConsumerError      a subscription was ended because its consumer fell too far behind
+      NetworkError             trouble with brokers, links and connections
+        RemoteProtocolError    the peer broke the rules: close that link, keep everything else
+        LocalProtocolError     we tried an illegal step: a mistake on our side
+        InvariantViolated      something that must never happen did; carries the story that led there
+        ConnectionLostError    the connection is gone and will not come back
+        RequestRefusedError    the broker understood a request and said no
+          AuthenticationError  it does not know us, or not by this token or certificate
+          AccessDeniedError    it knows us, and what we asked for is not granted
+        StoreError             the durable store could not do what was asked
+        DirectoryError         the directory of brokers could not do what was asked
 
 Every message says what was wrong, where, and where possible what to do instead.
 """
@@ -19,18 +29,28 @@ Every message says what was wrong, where, and where possible what to do instead.
 from __future__ import annotations
 
 __all__ = [
+    "AccessDeniedError",
+    "AuthenticationError",
     "BraidError",
     "BusClosedError",
     "BusError",
     "ConfigurationError",
+    "ConnectionLostError",
+    "DirectoryError",
     "FilterError",
     "FilterSyntaxError",
     "IndexKeyError",
+    "InvariantViolated",
+    "LocalProtocolError",
+    "NetworkError",
     "PatternError",
     "PublicationError",
     "PublishDeadlockError",
     "PublishTimeoutError",
+    "RemoteProtocolError",
+    "RequestRefusedError",
     "SlowConsumerError",
+    "StoreError",
 ]
 
 
@@ -157,3 +177,68 @@ class PublishDeadlockError(BusError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.reason, self.delivered, self.undelivered, self.full))
+
+
+class NetworkError(BraidError):
+    """Trouble with brokers, links and connections."""
+
+
+class RemoteProtocolError(NetworkError):
+    """The peer broke the rules; its link is closed and nothing else is touched."""
+
+
+class LocalProtocolError(NetworkError):
+    """We tried a step that the protocol does not allow here: a mistake on our side."""
+
+
+class InvariantViolated(NetworkError):
+    """Something that must never happen did.
+
+    Attributes:
+        story: the recent inputs and effects that led there, oldest first.
+    """
+
+    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
+        self.story = story
+        super().__init__("\n  ".join((message, *story)))
+
+
+class ConnectionLostError(NetworkError, ConnectionError):
+    """The connection to the broker is gone and will not come back by itself."""
+
+
+class RequestRefusedError(NetworkError):
+    """The broker understood a request and said no.
+
+    Attributes:
+        code: a short word for programs, such as `limit` or `denied`.
+    """
+
+    def __init__(self, message: str, code: str = "refused") -> None:
+        self.code = code
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self), self.code))
+
+
+class AuthenticationError(RequestRefusedError):
+    """The broker does not know us, or not by this token or certificate."""
+
+    def __init__(self, message: str, code: str = "authentication") -> None:
+        super().__init__(message, code)
+
+
+class AccessDeniedError(RequestRefusedError):
+    """The broker knows us, and what we asked for is not granted."""
+
+    def __init__(self, message: str, code: str = "denied") -> None:
+        super().__init__(message, code)
+
+
+class StoreError(NetworkError):
+    """The durable store could not do what was asked."""
+
+
+class DirectoryError(NetworkError):
+    """The directory of brokers could not do what was asked."""
