@@ -1,0 +1,324 @@
+"""How do many publications travel as one?
+
+A batch holds publications of one publisher: their sequence numbers as an array, and their records as
+one run of bytes. Routing selects rows of it; the bytes of a record never change on their way, and are
+decoded at most once per broker. Each record is decoded by itself: that proves that the lengths a peer
+states are true, without which a selected row could be something else than the row that was checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from braid.errors import RemoteProtocolError
+from braid.language.publication import Publication
+from braid.language.values import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["BATCH_KIND", "PUBLISHER_BYTES_MAX", "PublicationBatch", "decode_record", "encode_record"]
+
+IntArray = npt.NDArray[np.int64]
+
+# The kind of frame that holds a batch.
+BATCH_KIND: Final = 2
+PUBLISHER_BYTES_MAX: Final = 255
+
+# Frame: length of what follows, kind, channel sequence number. Batch: flags, hops, target, bytes of the
+# publisher's name, rows, the first publication's sequence number.
+_HEADER = struct.Struct("<IBQBBHHIQ")
+_BATCH_HEADER = struct.Struct("<BBHHIQ")
+_ROW_BYTES = 8
+_ONE_ROW = struct.Struct("<II")
+
+_ACKNOWLEDGED = 1
+_ORDERED = 2
+_RECEIPT = 4
+
+_SEQUENCE_MAX = 2**63 - 1
+
+_RANGE_EXTENSION = 1
+
+
+class _Attributes(msgspec.Struct, array_like=True):
+    """The part of a record that routing looks at."""
+
+    attributes: dict[str, Any]
+
+
+class _Record(msgspec.Struct, array_like=True):
+    attributes: dict[str, Any]
+    published_at_us: int = 0
+    body: bytes = b""
+    content_type: str = ""
+
+
+def _decode_extension(code: int, data: memoryview) -> Any:
+    if code != _RANGE_EXTENSION:
+        raise ValueError(f"extension {code} is not known")
+    low, high = _bounds_decoder.decode(data)
+    return Range(low, high)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_bounds_decoder = msgspec.msgpack.Decoder(tuple[int | float, int | float])
+_attributes_decoder = msgspec.msgpack.Decoder(_Attributes, ext_hook=_decode_extension)
+_record_decoder = msgspec.msgpack.Decoder(_Record, ext_hook=_decode_extension)
+_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def encode_record(
+    attributes: Mapping[str, Any], published_at_us: int, body: bytes = b"", content_type: str = ""
+) -> bytes:
+    """The bytes of one publication, as they travel and are stored; the attributes were checked."""
+    if Range in map(type, attributes.values()):
+        attributes = {
+            name: msgspec.msgpack.Ext(_RANGE_EXTENSION, _encoder.encode((value.low, value.high)))
+            if type(value) is Range
+            else value
+            for name, value in attributes.items()
+        }
+    if body or content_type:
+        return _encoder.encode((attributes, published_at_us, body, content_type))
+    return _encoder.encode((attributes, published_at_us))
+
+
+def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
+    """The publication of a record.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a record.
+    """
+    try:
+        found = _record_decoder.decode(record)
+    except _MALFORMED as error:
+        raise RemoteProtocolError(f"publication {sequence} of {publisher!r} is malformed: {error}") from None
+    return Publication(
+        found.attributes, found.body, found.content_type, publisher, sequence, found.published_at_us
+    )
+
+
+class PublicationBatch:
+    """Publications of one publisher, in the order of their sequence numbers."""
+
+    __slots__ = (
+        "_attributes",
+        "_lengths",
+        "_pieces",
+        "_records",
+        "flags",
+        "hops",
+        "publisher",
+        "sequences",
+        "target",
+    )
+
+    def __init__(
+        self,
+        publisher: str,
+        sequences: IntArray,
+        records: bytes,
+        lengths: IntArray,
+        *,
+        flags: int = 0,
+        hops: int = 0,
+        target: int = 0,
+    ) -> None:
+        """`records` are those of all rows, one after the other, of these lengths."""
+        self.publisher = publisher
+        self.sequences = sequences
+        self.flags = flags
+        self.hops = hops
+        self.target = target
+        """To a client: which of its delivery classes this is for."""
+        self._records = records
+        self._lengths = lengths
+        self._pieces: list[bytes] | None = None
+        self._attributes: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        publisher: str,
+        sequences: Sequence[int],
+        records: Sequence[bytes],
+        *,
+        acknowledged: bool = False,
+        ordered: bool = False,
+        receipt: bool = False,
+    ) -> PublicationBatch:
+        """A batch from single records; the sequence numbers must ascend."""
+        return cls(
+            publisher,
+            np.array(sequences, np.int64),
+            b"".join(records),
+            np.array([len(record) for record in records], np.int64),
+            flags=_ACKNOWLEDGED * acknowledged | _ORDERED * ordered | _RECEIPT * receipt,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} publications of {self.publisher!r} from {self.sequences[0]}>"
+
+    @property
+    def acknowledged(self) -> bool:
+        """Kept by every broker until everybody downstream has it."""
+        return bool(self.flags & _ACKNOWLEDGED)
+
+    @property
+    def ordered(self) -> bool:
+        """Must not overtake: rides primary links only."""
+        return bool(self.flags & _ORDERED)
+
+    @property
+    def receipt(self) -> bool:
+        """The sender waits for an acknowledgement, so it should not be delayed."""
+        return bool(self.flags & _RECEIPT)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the frame that holds this batch."""
+        return _HEADER.size + len(self.publisher.encode()) + _ROW_BYTES * len(self) + len(self._records)
+
+    def attributes(self) -> list[dict[str, Any]]:
+        """The attributes of every row, decoded once.
+
+        Raises:
+            RemoteProtocolError: the records are not what the format says.
+        """
+        if self._attributes is None:
+            decode = _attributes_decoder.decode
+            try:
+                self._attributes = [decode(record).attributes for record in self.records()]
+            except _MALFORMED as error:
+                raise RemoteProtocolError(f"a batch of {self.publisher!r} is malformed: {error}") from None
+        return self._attributes
+
+    def publications(self) -> list[Publication]:
+        """Every row as the subscriber sees it."""
+        publisher = self.publisher
+        return [
+            decode_record(record, publisher, sequence)
+            for record, sequence in zip(self.records(), self.sequences.tolist(), strict=True)
+        ]
+
+    def records(self) -> list[bytes]:
+        """The bytes of each row."""
+        if self._pieces is None:
+            if len(self._lengths) == 1:
+                self._pieces = [self._records]
+            else:
+                ends = np.cumsum(self._lengths).tolist()
+                records = self._records
+                self._pieces = [records[start:end] for start, end in pairwise([0, *ends])]
+        return self._pieces
+
+    def select(self, rows: IntArray) -> PublicationBatch:
+        """Some rows, ascending, as a batch of their own."""
+        places = rows.tolist()
+        pieces = self.records()
+        pieces = [pieces[row] for row in places]
+        selected = PublicationBatch(
+            self.publisher,
+            self.sequences[rows],
+            b"".join(pieces),
+            self._lengths[rows],
+            flags=self.flags,
+            hops=self.hops,
+            target=self.target,
+        )
+        selected._pieces = pieces
+        if self._attributes is not None:
+            attributes = self._attributes
+            selected._attributes = [attributes[row] for row in places]
+        return selected
+
+    def readdressed(self, *, target: int = 0, further: bool = False) -> PublicationBatch:
+        """The same rows for another receiver, `further` by one hop."""
+        copy = PublicationBatch.__new__(PublicationBatch)
+        copy.publisher = self.publisher
+        copy.sequences = self.sequences
+        copy.flags = self.flags & ~_RECEIPT
+        copy.hops = self.hops + further
+        copy.target = target
+        copy._records = self._records
+        copy._lengths = self._lengths
+        copy._pieces = self._pieces
+        copy._attributes = self._attributes
+        return copy
+
+    def pieces(self, sequence: int) -> Iterable[bytes]:
+        """The bytes of the frame, ready to be joined; `sequence` is the channel's."""
+        publisher = self.publisher.encode()
+        count = len(self.sequences)
+        base = int(self.sequences[0])
+        if count == 1:
+            rows = _ONE_ROW.pack(0, int(self._lengths[0]))
+        else:
+            table = np.empty((2, count), np.uint32)
+            np.subtract(self.sequences, base, out=table[0], casting="unsafe")
+            table[1] = self._lengths
+            rows = table.tobytes()
+        length = _HEADER.size - 4 + len(publisher) + len(rows) + len(self._records)
+        header = _HEADER.pack(
+            length, BATCH_KIND, sequence, self.flags, self.hops, self.target, len(publisher), count, base
+        )
+        return (header, publisher, rows, self._records)
+
+    @classmethod
+    def from_payload(cls, payload: bytes, start: int, end: int) -> PublicationBatch:
+        """Read what follows a frame's header, in `payload[start:end]`.
+
+        Raises:
+            RemoteProtocolError: the bytes are not a batch.
+        """
+        if end - start < _BATCH_HEADER.size:
+            raise RemoteProtocolError(f"a batch of {end - start} bytes is shorter than its header")
+        flags, hops, target, publisher_bytes, count, base = _BATCH_HEADER.unpack_from(payload, start)
+        rows_at = start + _BATCH_HEADER.size + publisher_bytes
+        records_at = rows_at + _ROW_BYTES * count
+        if not 0 < publisher_bytes <= PUBLISHER_BYTES_MAX or not count or records_at > end:
+            raise RemoteProtocolError(
+                f"a batch of {end - start} bytes cannot hold {count} rows of a publisher "
+                f"whose name has {publisher_bytes} bytes"
+            )
+        try:
+            publisher = payload[rows_at - publisher_bytes : rows_at].decode()
+        except UnicodeDecodeError:
+            raise RemoteProtocolError("the publisher's name in a batch is not UTF-8") from None
+        if count == 1:
+            offset, length = _ONE_ROW.unpack_from(payload, rows_at)
+            sequences = np.array([base + offset], np.int64) if base + offset <= _SEQUENCE_MAX else None
+            lengths = np.array([length], np.int64)
+            total = length
+        else:
+            table = np.frombuffer(payload, "<u4", 2 * count, rows_at).astype(np.int64)
+            lengths = table[count:]
+            total = int(lengths.sum())
+            sequences = table[:count] + base if base <= _SEQUENCE_MAX - 2**32 else None
+            if sequences is not None and not (sequences[1:] > sequences[:-1]).all():
+                raise RemoteProtocolError(f"the sequence numbers in a batch of {publisher!r} do not ascend")
+        if sequences is None:
+            raise RemoteProtocolError(f"a sequence number in a batch of {publisher!r} is beyond 63 bits")
+        if records_at + total != end:
+            raise RemoteProtocolError(
+                f"the rows in a batch of {publisher!r} add up to {total} bytes where {end - records_at} are"
+            )
+        return cls(
+            publisher,
+            sequences,
+            payload[records_at:end],
+            lengths,
+            flags=flags,
+            hops=hops,
+            target=target,
+        )

@@ -1,0 +1,322 @@
+"""What waits for a peer, and how far has it come?
+
+A channel is one side of a session between two parties: a link between brokers, or a client's connection.
+It outlives connections. Every sequenced frame has a number; the peer acknowledges cumulatively what has
+arrived (*received*) and what needs nobody's care any more (*settled*), and grants *credit* in bytes. What was
+sent and is not acknowledged is sent again when a broken connection is resumed; what has no credit waits.
+
+Messages overtake waiting publications, so that a slow consumer never holds up routing. Publications
+never overtake anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from braid.errors import RemoteProtocolError
+from braid.protocol.batch import PublicationBatch
+from braid.protocol.codec import Body, Frame
+from braid.protocol.messages import Acknowledgement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Channel", "ChannelSettings"]
+
+Care = TypeVar("Care")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelSettings:
+    """How much may be under way on one channel."""
+
+    window_bytes: int = 4 * 1024 * 1024
+    """Credit kept open for the peer. Higher: more throughput over long distances, more memory here."""
+    resend_bytes_max: int = 16 * 1024 * 1024
+    """Sent and not acknowledged at most. Higher: longer outages without a pause, more memory here."""
+    acknowledge_after_frames: int = 64
+    """Frames that arrive before they are acknowledged at once. Lower: more small messages back."""
+    acknowledge_delay_us: int = 20_000
+    """How long an acknowledgement may wait for company. Higher: fewer of them, later receipts."""
+
+
+class _Outgoing(Generic[Care]):
+    """A frame on its way; `care` is who wants to hear that it is settled.
+
+    Only publications have a size: credit and the bounds on memory are about them.
+    """
+
+    __slots__ = ("body", "care", "sequence", "size")
+
+    def __init__(self, body: Body, size: int, care: Care | None) -> None:
+        self.body = body
+        self.size = size
+        self.care = care
+        self.sequence = 0
+
+
+class Channel(Generic[Care]):
+    """One side of a session. `Care` is the caller's type for those who wait for settlement."""
+
+    def __init__(self, settings: ChannelSettings) -> None:
+        self.settings = settings
+        self.connected = False
+        self.writable = True
+        # Sending.
+        self._messages: deque[_Outgoing[Care]] = deque()
+        self._batches: deque[_Outgoing[Care]] = deque()
+        self._unacknowledged: deque[_Outgoing[Care]] = deque()
+        self._unsettled: deque[_Outgoing[Care]] = deque()
+        self._sent = 0
+        self._sent_bytes = 0
+        self._credit = 0
+        self._peer_window = 0
+        self._peer_received = 0
+        self._peer_settled = 0
+        self.waiting_bytes = 0
+        """Publications that have not been sent for lack of credit or connection."""
+        self.unacknowledged_bytes = 0
+        """Sent, and not known to have arrived."""
+        self.unsettled_bytes = 0
+        """Arrived, and kept until everybody downstream has them."""
+        # Receiving.
+        self.received = 0
+        self.received_bytes = 0
+        self.settled = 0
+        """Raised by the owner, as what arrived needs no care any more."""
+        self.withheld = False
+        """Set by the owner while the peer is to get no further credit."""
+        self._granted = settings.window_bytes
+        self._told = (0, 0, settings.window_bytes)
+        self._frames_since_told = 0
+
+    # Sending.
+
+    def offer(self, body: Body, care: Care | None = None) -> None:
+        """Put something in line."""
+        if isinstance(body, PublicationBatch):
+            size = body.size
+            self._batches.append(_Outgoing(body, size, care))
+            self.waiting_bytes += size
+        else:
+            self._messages.append(_Outgoing(body, 0, care))
+
+    def take(self) -> list[Frame]:
+        """What can be written now, in order; it counts as sent."""
+        if not self.connected:
+            return []
+        frames: list[Frame] = []
+        while self._messages:
+            frames.append(self._send(self._messages.popleft()))
+        resend_bytes_max = self.settings.resend_bytes_max
+        while self._batches and self.writable:
+            outgoing = self._batches[0]
+            # A frame larger than all the credit there can ever be goes alone.
+            alone = self._credit - self._sent_bytes >= self._peer_window
+            if self._sent_bytes + outgoing.size > self._credit and not alone:
+                break
+            if self.unacknowledged_bytes + outgoing.size > resend_bytes_max and self._unacknowledged:
+                break
+            self._batches.popleft()
+            self.waiting_bytes -= outgoing.size
+            frames.append(self._send(outgoing))
+        return frames
+
+    def _send(self, outgoing: _Outgoing[Care]) -> Frame:
+        self._sent += 1
+        self._sent_bytes += outgoing.size
+        outgoing.sequence = self._sent
+        self._unacknowledged.append(outgoing)
+        self.unacknowledged_bytes += outgoing.size
+        return Frame(self._sent, outgoing.body)
+
+    def acknowledged(self, acknowledgement: Acknowledgement) -> list[Care]:
+        """The peer says how far it has come; returns who waited for what is settled now.
+
+        Raises:
+            RemoteProtocolError: it claims what cannot be.
+        """
+        received, settled, credit = acknowledgement.received, acknowledgement.settled, acknowledgement.credit
+        if not self._peer_received <= received <= self._sent or not self._peer_settled <= settled <= received:
+            raise RemoteProtocolError(
+                f"an acknowledgement of {received} received and {settled} settled, "
+                f"after {self._peer_received} and {self._peer_settled} of {self._sent} sent"
+            )
+        if credit < self._credit:
+            raise RemoteProtocolError(f"a credit of {credit} bytes after one of {self._credit}")
+        self._peer_received, self._peer_settled, self._credit = received, settled, credit
+        return self._release()
+
+    def _release(self) -> list[Care]:
+        """Let go of what needs no care any more."""
+        while self._unacknowledged and self._unacknowledged[0].sequence <= self._peer_received:
+            outgoing = self._unacknowledged.popleft()
+            self.unacknowledged_bytes -= outgoing.size
+            if outgoing.care is not None:
+                self._unsettled.append(outgoing)
+                self.unsettled_bytes += outgoing.size
+        settled: list[Care] = []
+        while self._unsettled and self._unsettled[0].sequence <= self._peer_settled:
+            outgoing = self._unsettled.popleft()
+            self.unsettled_bytes -= outgoing.size
+            if outgoing.care is not None:
+                settled.append(outgoing.care)
+        return settled
+
+    @property
+    def sent(self) -> int:
+        """The number of the last frame that was sent."""
+        return self._sent
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, and everything that was sent has arrived and is settled."""
+        return not (self._messages or self._batches or self._unacknowledged or self._unsettled)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Publications waiting or kept: what a bound on this channel's memory is about."""
+        return self.waiting_bytes + self.unacknowledged_bytes + self.unsettled_bytes
+
+    @property
+    def waiting_messages(self) -> int:
+        """Messages that have not been sent."""
+        return len(self._messages)
+
+    # Changes of what waits.
+
+    def drop_oldest(self, bytes_max: int) -> int:
+        """Drop waiting publications, oldest first, until so many bytes wait; returns how many rows went.
+
+        Those that somebody cares for stay.
+        """
+        dropped = 0
+        kept: deque[_Outgoing[Care]] = deque()
+        while self._batches and self.waiting_bytes > bytes_max:
+            outgoing = self._batches.popleft()
+            if outgoing.care is not None:
+                kept.append(outgoing)
+                continue
+            self.waiting_bytes -= outgoing.size
+            if isinstance(outgoing.body, PublicationBatch):
+                dropped += len(outgoing.body)
+        kept.extend(self._batches)
+        self._batches = kept
+        return dropped
+
+    def refilter(self, keep: Callable[[PublicationBatch], PublicationBatch | None]) -> list[Care]:
+        """Replace every waiting batch by what `keep` leaves of it; returns who waited for what went."""
+        freed: list[Care] = []
+        kept: deque[_Outgoing[Care]] = deque()
+        for outgoing in self._batches:
+            body = keep(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
+            if body is not None:
+                kept.append(outgoing if body is outgoing.body else _Outgoing(body, body.size, outgoing.care))
+            elif outgoing.care is not None:
+                freed.append(outgoing.care)
+        self._batches = kept
+        self.waiting_bytes = sum(outgoing.size for outgoing in kept)
+        return freed
+
+    def abandon(self) -> list[Care]:
+        """Forget everything that waits or is kept; returns who waited for it."""
+        cares = [outgoing.care for outgoing in self._in_order() if outgoing.care is not None]
+        for line in (self._messages, self._batches, self._unacknowledged, self._unsettled):
+            line.clear()
+        self.waiting_bytes = self.unacknowledged_bytes = self.unsettled_bytes = 0
+        return cares
+
+    def _in_order(self) -> Iterator[_Outgoing[Care]]:
+        yield from self._unsettled
+        yield from self._unacknowledged
+        yield from self._batches
+
+    # Connections and sessions.
+
+    def disconnect(self) -> None:
+        """The connection has gone; everything waits."""
+        self.connected = False
+
+    def resume(self, peer_received: int, credit: int) -> list[Frame]:
+        """The session goes on over a new connection; returns what has to be sent again.
+
+        Raises:
+            RemoteProtocolError: the peer claims to have what was never sent.
+        """
+        settled = self._peer_settled
+        freed = self.acknowledged(Acknowledgement(peer_received, settled, max(credit, self._credit)))
+        if freed:  # only an acknowledgement that raises `settled` can free anybody
+            raise RemoteProtocolError("a resumed session settled something")
+        self.connected, self.writable = True, True
+        return [Frame(outgoing.sequence, outgoing.body) for outgoing in self._unacknowledged]
+
+    def restart(self, credit: int) -> None:
+        """A new session: the peer knows nothing. All publications it may not have wait again, in order.
+
+        Messages are forgotten: whoever starts a session says again what must be known.
+        """
+        again = [outgoing for outgoing in self._in_order() if isinstance(outgoing.body, PublicationBatch)]
+        self._messages.clear()
+        self._unacknowledged.clear()
+        self._unsettled.clear()
+        self._batches = deque(again)
+        self.waiting_bytes = sum(outgoing.size for outgoing in again)
+        self.unacknowledged_bytes = self.unsettled_bytes = 0
+        self._sent = self._sent_bytes = self._peer_received = self._peer_settled = 0
+        self._credit = self._peer_window = credit
+        self.received = self.received_bytes = self.settled = 0
+        self._granted = self.settings.window_bytes
+        self._told = (0, 0, self._granted)
+        self._frames_since_told = 0
+        self.connected, self.writable = True, True
+
+    # Receiving.
+
+    def accept(self, frame: Frame) -> bool:
+        """Whether a sequenced frame is new; False for one that came before.
+
+        Raises:
+            RemoteProtocolError: frames are missing before this one, or it exceeds the credit.
+        """
+        if frame.sequence <= self.received:
+            return False
+        if frame.sequence != self.received + 1:
+            raise RemoteProtocolError(f"frame {frame.sequence} arrived after frame {self.received}")
+        if isinstance(frame.body, PublicationBatch):
+            size = frame.body.size
+            room = self._granted - self.received_bytes
+            if size > room and room < self.settings.window_bytes:
+                raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
+            self.received_bytes += size
+        self.received = frame.sequence
+        self._frames_since_told += 1
+        return True
+
+    @property
+    def credit_to_grant(self) -> int:
+        """What the first message of a session grants."""
+        return self._granted
+
+    def acknowledgement_due(self) -> bool:
+        """Whether the peer should hear at once how far we have come."""
+        if self._frames_since_told >= self.settings.acknowledge_after_frames:
+            return True
+        if self.settled > self._told[1]:
+            return True
+        quarter = self.settings.window_bytes // 4
+        return (
+            not self.withheld and self.received_bytes + self.settings.window_bytes - self._told[2] >= quarter
+        )
+
+    def acknowledgement(self) -> Acknowledgement | None:
+        """What to tell the peer now, or None if it knows everything."""
+        if not self.withheld:
+            self._granted = max(self._granted, self.received_bytes + self.settings.window_bytes)
+        state = (self.received, self.settled, self._granted)
+        if state == self._told:
+            return None
+        self._told = state
+        self._frames_since_told = 0
+        return Acknowledgement(*state)

@@ -1,0 +1,85 @@
+"""What does a machine want done?
+
+A driver performs these in the order in which they come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from braid.protocol.codec import Frame
+    from braid.protocol.log import StoreOperation
+
+__all__ = ["Close", "Dial", "Drained", "Effect", "Note", "Pause", "Persist", "ReadLog", "Send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write these frames to a connection, in one go."""
+
+    connection: int
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End a connection after what was written to it."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Read nothing from a connection for so long: its client exceeds its rate."""
+
+    connection: int
+    duration_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open a connection to a neighbour; answer with `Opened` or `Closed` and this address."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Do this store work in one transaction, then say `Persisted`."""
+
+    token: int
+    operations: Sequence[StoreOperation]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read rows `first` to `last` (included; None: the end) of a log, at most so many bytes (but one row)."""
+
+    token: int
+    name: str
+    first: int
+    last: int | None
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a line in a log or a trace."""
+
+    level: str
+    """`debug`, `info`, `warning` or `error`."""
+    what: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Everything asked for by `Drain` is done; the driver may stop."""
+
+
+Effect: TypeAlias = Send | Close | Pause | Dial | Persist | ReadLog | Note | Drained

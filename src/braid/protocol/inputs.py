@@ -1,0 +1,103 @@
+"""What can happen to a machine?
+
+A driver reports these, one at a time. A connection is a number the driver chose; it never comes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from braid.protocol.codec import Frame
+    from braid.protocol.log import LogRow
+
+__all__ = [
+    "Closed",
+    "Drain",
+    "Input",
+    "LogRead",
+    "Malformed",
+    "Opened",
+    "Persisted",
+    "Received",
+    "Tick",
+    "Writable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A connection is there. `dialled` names the neighbour it was asked for, if we opened it."""
+
+    connection: int
+    remote: str
+    """The other end's address, for logs."""
+    dialled: str | None = None
+    certificate: str | None = None
+    """The name in the peer's verified certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Everything that was decoded from one read."""
+
+    connection: int
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The peer sent bytes that are no frames; `reason` says what was wrong."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A connection has gone, or (with the neighbour's address in `dialled`) could not be made."""
+
+    connection: int | None
+    reason: str
+    dialled: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """Whether the connection takes more at the moment."""
+
+    connection: int
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """Store work is safely done, or failed."""
+
+    token: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """Rows of a log that were asked for, with their offsets."""
+
+    token: int
+    rows: Sequence[tuple[int, LogRow]] = field(default=())
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: the deadline that was asked for is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Finish what is under way and take on nothing new."""
+
+
+Input: TypeAlias = Opened | Received | Malformed | Closed | Writable | Persisted | LogRead | Tick | Drain

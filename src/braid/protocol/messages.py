@@ -1,0 +1,266 @@
+"""What do brokers and clients say to each other?
+
+Each message is a small struct that travels as a msgpack array with a number for its kind in front.
+Publications are not here: they travel in batches, whose bytes are relayed as they came (`batch.py`).
+
+A *request* carries a number chosen by its sender; `Done` or `Failed` with the same number answers it.
+Messages marked *sequenced* count as frames of a channel: they are acknowledged, and sent again when a
+broken connection comes back. The others belong to one connection only.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "UNSEQUENCED",
+    "Acknowledge",
+    "Acknowledgement",
+    "Advertise",
+    "Ask",
+    "Done",
+    "DropDurable",
+    "Failed",
+    "Goodbye",
+    "Hello",
+    "Message",
+    "Ping",
+    "Pong",
+    "PublishRefused",
+    "Refused",
+    "Replay",
+    "StoredPublications",
+    "Subscribe",
+    "SubscribeDurable",
+    "SyncBegin",
+    "TablesComplete",
+    "Unadvertise",
+    "Unsubscribe",
+    "Welcome",
+]
+
+# Rises with every change that an older peer would misunderstand.
+PROTOCOL_VERSION = 1
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True):
+    """The root of all messages; a kind is a number, so that names can improve."""
+
+
+class Hello(_Message, tag=1, frozen=True):
+    """The first message of whoever opened the connection."""
+
+    version: int
+    role: str
+    """`client` or `broker`."""
+    name: str
+    """A broker's id, or a name for a client (unique as long as it is connected)."""
+    incarnation: str
+    """Another one for every start of the process."""
+    token: str | None = None
+    resumes: str = ""
+    """The peer's incarnation of the session to go on with; empty for a new one."""
+    received: int = 0
+    """In that session: everything up to this frame has arrived here."""
+    credit: int = 0
+    """Bytes of sequenced frames that the peer may send in this session, counted from its start."""
+    address: str = ""
+    """Where a broker can be reached by others."""
+
+
+class Welcome(_Message, tag=2, frozen=True):
+    """The answer to `Hello`; its fields mean the same."""
+
+    version: int
+    name: str
+    incarnation: str
+    resumes: str = ""
+    received: int = 0
+    credit: int = 0
+    frame_bytes_max: int = 0
+    address: str = ""
+
+
+class Refused(_Message, tag=3, frozen=True):
+    """The connection is closed after this, and here is why."""
+
+    code: str
+    reason: str
+
+
+class Goodbye(_Message, tag=4, frozen=True):
+    """The sender leaves on purpose; `detach` says that this link is not to be used again."""
+
+    reason: str = ""
+    detach: bool = False
+
+
+class Ping(_Message, tag=5, frozen=True):
+    """Are you there?"""
+
+    number: int
+
+
+class Pong(_Message, tag=6, frozen=True):
+    """Yes."""
+
+    number: int
+
+
+class Acknowledgement(_Message, tag=7, frozen=True):
+    """How far the other direction of a channel has come; all three only ever rise.
+
+    `settled` counts frames whose acknowledged publications are safe with everybody downstream.
+    """
+
+    received: int
+    settled: int
+    credit: int
+
+
+class Subscribe(_Message, tag=10, frozen=True):
+    """A request, sequenced. From a client, `key` is a number of its own; between brokers it is global."""
+
+    request: int
+    key: str
+    filter: str
+    when_full: str = "block"
+
+
+class Unsubscribe(_Message, tag=11, frozen=True):
+    """A request, sequenced."""
+
+    request: int
+    key: str
+
+
+class Advertise(_Message, tag=12, frozen=True):
+    """A request, sequenced: publications that satisfy this filter may come from here."""
+
+    request: int
+    key: str
+    filter: str
+
+
+class Unadvertise(_Message, tag=13, frozen=True):
+    """A request, sequenced."""
+
+    request: int
+    key: str
+
+
+class Done(_Message, tag=14, frozen=True):
+    """Sequenced. A subscription is installed along the whole path, an advertisement is known to all."""
+
+    request: int
+    text: str = ""
+    """The effective filter of a subscription, or the answer to `Ask` as JSON."""
+
+
+class Failed(_Message, tag=15, frozen=True):
+    """Sequenced. The request was not carried out, and here is why."""
+
+    request: int
+    code: str
+    reason: str
+
+
+class PublishRefused(_Message, tag=16, frozen=True):
+    """Sequenced. These publications of the client were not accepted, and here is why."""
+
+    publisher: str
+    sequences: list[int]
+    code: str
+    reason: str
+
+
+class SubscribeDurable(_Message, tag=20, frozen=True):
+    """A request, sequenced: create the named log or go on reading it."""
+
+    request: int
+    name: str
+    filter: str
+    """Empty to go on with the filter that the log was made with."""
+    when_full: str = "drop_oldest"
+    resume_after: int = -1
+    """The highest offset that the client knows it has acknowledged."""
+
+
+class StoredPublications(_Message, tag=21, frozen=True):
+    """Rows of a log with consecutive offsets: (publisher, sequence, record)."""
+
+    name: str
+    first_offset: int
+    rows: list[tuple[str, int, bytes]]
+    replay: int = 0
+    """The number of the `Replay` request this belongs to, if any."""
+
+
+class Acknowledge(_Message, tag=22, frozen=True):
+    """Sequenced: the client is done with everything up to this offset of a log."""
+
+    name: str
+    offset: int
+
+
+class Replay(_Message, tag=23, frozen=True):
+    """A request, sequenced: send this range of offsets again; `last` is included, -1 means the end."""
+
+    request: int
+    name: str
+    first: int
+    last: int = -1
+
+
+class DropDurable(_Message, tag=24, frozen=True):
+    """A request, sequenced: end the durable subscription and forget its log."""
+
+    request: int
+    name: str
+
+
+class SyncBegin(_Message, tag=30, frozen=True):
+    """Sequenced, between brokers: what I know follows; what I do not repeat may be stale."""
+
+
+class TablesComplete(_Message, tag=31, frozen=True):
+    """Sequenced, between brokers: everything behind me is in what I told you. Forget what is stale."""
+
+
+class Ask(_Message, tag=40, frozen=True):
+    """A request for a report or an operation, sequenced: `topic` and its arguments."""
+
+    request: int
+    topic: str
+    arguments: dict[str, str] = {}
+
+
+Message: TypeAlias = (
+    Hello
+    | Welcome
+    | Refused
+    | Goodbye
+    | Ping
+    | Pong
+    | Acknowledgement
+    | Subscribe
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Done
+    | Failed
+    | PublishRefused
+    | SubscribeDurable
+    | StoredPublications
+    | Acknowledge
+    | Replay
+    | DropDurable
+    | SyncBegin
+    | TablesComplete
+    | Ask
+)
+
+UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement)
