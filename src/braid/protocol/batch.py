@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from braid.errors import RemoteProtocolError
 from braid.language.publication import Publication
@@ -23,9 +22,10 @@ from braid.language.values import Range
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from braid.matching.columns import IntArray
+
 __all__ = ["BATCH_KIND", "PUBLISHER_BYTES_MAX", "PublicationBatch", "decode_record", "encode_record"]
 
-IntArray = npt.NDArray[np.int64]
 
 # The kind of frame that holds a batch.
 BATCH_KIND: Final = 2

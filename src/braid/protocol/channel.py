@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
-from braid.protocol.messages import Acknowledgement
+from braid.protocol.messages import Acknowledgement, StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,6 +91,12 @@ class Channel(Generic[Care]):
         self._granted = settings.window_bytes
         self._told = (0, 0, settings.window_bytes)
         self._frames_since_told = 0
+        self._prompt = False
+        self._careful: deque[int] = deque()
+        self.holding = False
+        """Set by the owner while publications must not be sent yet."""
+        self.passing = False
+        """Set by the owner if, while holding, those that nobody cares for may be sent all the same."""
 
     # Sending.
 
@@ -111,8 +117,12 @@ class Channel(Generic[Care]):
         while self._messages:
             frames.append(self._send(self._messages.popleft()))
         resend_bytes_max = self.settings.resend_bytes_max
-        while self._batches and self.writable:
+        held: list[_Outgoing[Care]] = []
+        while self._batches and self.writable and (self.passing or not self.holding):
             outgoing = self._batches[0]
+            if self.holding and outgoing.care is not None:
+                held.append(self._batches.popleft())
+                continue
             # A frame larger than all the credit there can ever be goes alone.
             alone = self._credit - self._sent_bytes >= self._peer_window
             if self._sent_bytes + outgoing.size > self._credit and not alone:
@@ -122,6 +132,7 @@ class Channel(Generic[Care]):
             self._batches.popleft()
             self.waiting_bytes -= outgoing.size
             frames.append(self._send(outgoing))
+        self._batches.extendleft(reversed(held))
         return frames
 
     def _send(self, outgoing: _Outgoing[Care]) -> Frame:
@@ -187,21 +198,21 @@ class Channel(Generic[Care]):
 
     # Changes of what waits.
 
-    def drop_oldest(self, bytes_max: int) -> int:
+    def drop_oldest(self, bytes_max: int, target: int) -> int:
         """Drop waiting publications, oldest first, until so many bytes wait; returns how many rows went.
 
-        Those that somebody cares for stay.
+        Only those for one delivery class go, and those that somebody cares for stay.
         """
         dropped = 0
         kept: deque[_Outgoing[Care]] = deque()
         while self._batches and self.waiting_bytes > bytes_max:
             outgoing = self._batches.popleft()
-            if outgoing.care is not None:
+            body = outgoing.body
+            if outgoing.care is not None or not isinstance(body, PublicationBatch) or body.target != target:
                 kept.append(outgoing)
                 continue
             self.waiting_bytes -= outgoing.size
-            if isinstance(outgoing.body, PublicationBatch):
-                dropped += len(outgoing.body)
+            dropped += len(body)
         kept.extend(self._batches)
         self._batches = kept
         return dropped
@@ -239,17 +250,24 @@ class Channel(Generic[Care]):
         """The connection has gone; everything waits."""
         self.connected = False
 
-    def resume(self, peer_received: int, credit: int) -> list[Frame]:
+    def resume(self, peer_received: int) -> list[Frame]:
         """The session goes on over a new connection; returns what has to be sent again.
+
+        Credit stays as it was until the peer's next acknowledgement.
 
         Raises:
             RemoteProtocolError: the peer claims to have what was never sent.
         """
-        settled = self._peer_settled
-        freed = self.acknowledged(Acknowledgement(peer_received, settled, max(credit, self._credit)))
-        if freed:  # only an acknowledgement that raises `settled` can free anybody
-            raise RemoteProtocolError("a resumed session settled something")
+        if not self._peer_received <= peer_received <= self._sent:
+            raise RemoteProtocolError(
+                f"a session is resumed after frame {peer_received}, "
+                f"where {self._peer_received} of {self._sent} were acknowledged"
+            )
+        self._peer_received = peer_received
+        self._release()
         self.connected, self.writable = True, True
+        # Whatever was said on the lost connection may not have arrived.
+        self._told = (-1, -1, -1)
         return [Frame(outgoing.sequence, outgoing.body) for outgoing in self._unacknowledged]
 
     def restart(self, credit: int) -> None:
@@ -270,6 +288,8 @@ class Channel(Generic[Care]):
         self._granted = self.settings.window_bytes
         self._told = (0, 0, self._granted)
         self._frames_since_told = 0
+        self._prompt = False
+        self._careful.clear()
         self.connected, self.writable = True, True
 
     # Receiving.
@@ -290,6 +310,11 @@ class Channel(Generic[Care]):
             if size > room and room < self.settings.window_bytes:
                 raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
             self.received_bytes += size
+            self._prompt = self._prompt or frame.body.receipt
+            if frame.body.acknowledged:
+                self._careful.append(frame.sequence)
+        elif isinstance(frame.body, StoredPublications):
+            self._careful.append(frame.sequence)
         self.received = frame.sequence
         self._frames_since_told += 1
         return True
@@ -300,15 +325,24 @@ class Channel(Generic[Care]):
         return self._granted
 
     def acknowledgement_due(self) -> bool:
-        """Whether the peer should hear at once how far we have come."""
-        if self._frames_since_told >= self.settings.acknowledge_after_frames:
+        """Whether the peer should hear at once how far we have come.
+
+        That is so if it waits for it, if what it takes care of is settled, or if much has come.
+        """
+        if self._prompt or self._frames_since_told >= self.settings.acknowledge_after_frames:
             return True
-        if self.settled > self._told[1]:
+        if self._careful and self._careful[0] <= self.settled:
             return True
         quarter = self.settings.window_bytes // 4
         return (
             not self.withheld and self.received_bytes + self.settings.window_bytes - self._told[2] >= quarter
         )
+
+    @property
+    def acknowledgement_waits(self) -> bool:
+        """Whether the peer does not know how far we have come."""
+        granted = self._granted if self.withheld else self.received_bytes + self.settings.window_bytes
+        return self._told != (self.received, self.settled, max(self._granted, granted))
 
     def acknowledgement(self) -> Acknowledgement | None:
         """What to tell the peer now, or None if it knows everything."""
@@ -319,4 +353,7 @@ class Channel(Generic[Care]):
             return None
         self._told = state
         self._frames_since_told = 0
+        self._prompt = False
+        while self._careful and self._careful[0] <= self.settled:
+            self._careful.popleft()
         return Acknowledgement(*state)

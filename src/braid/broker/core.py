@@ -1,0 +1,429 @@
+"""How do the rooms act as one broker?
+
+`BrokerCore` is a machine without sockets or clocks: inputs go in, effects come out. It hands each message to
+the desk that knows what to do, and sees to it that a peer's mistake closes that peer's connection and
+touches nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from braid.broker.access import AccessPolicy
+from braid.broker.on_ask import OperatorDesk
+from braid.broker.on_durable import DurableDesk
+from braid.broker.on_link import LinkDesk
+from braid.broker.on_publish import PublishDesk
+from braid.broker.on_subscribe import SubscriptionDesk
+from braid.broker.parties import Client, Link, Party
+from braid.broker.postroom import Postroom
+from braid.broker.reception import Reception
+from braid.errors import RemoteProtocolError, RequestRefusedError
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.effects import Close, Drained, Pause, Send
+from braid.protocol.inputs import (
+    Closed,
+    Drain,
+    LogRead,
+    Malformed,
+    Opened,
+    Persisted,
+    Received,
+    Tick,
+    Writable,
+)
+from braid.protocol.messages import (
+    Acknowledge,
+    Acknowledgement,
+    Advertise,
+    Ask,
+    Done,
+    DropDurable,
+    Failed,
+    Goodbye,
+    Ping,
+    Pong,
+    Refused,
+    Replay,
+    Subscribe,
+    SubscribeDurable,
+    SyncBegin,
+    TablesComplete,
+    Unadvertise,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol.effects import Effect
+    from braid.protocol.inputs import Input
+    from braid.protocol.log import StoreState
+
+__all__ = ["BrokerCore"]
+
+
+class BrokerCore:
+    """One broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        incarnation: str,
+        seed: int,
+        access: AccessPolicy | None = None,
+        store: StoreState | None = None,
+    ) -> None:
+        """
+        Args:
+            settings: its choices.
+            incarnation: unlike that of every earlier start of a broker with this id.
+            seed: for the chance in its pauses.
+            access: who may do what; everybody everything if not given.
+            store: what was kept from earlier; None if nothing is kept.
+        """
+        self.settings = settings
+        self.incarnation = incarnation
+        self._postroom = Postroom(settings)
+        self._links = LinkDesk(
+            settings, incarnation, self._postroom, random.Random(seed), self._postroom.changed
+        )
+        self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links)
+        self._links.bind(self._subscriptions)
+        self._durables = DurableDesk(settings, self._postroom, self._subscriptions, kept=store is not None)
+        self._publish = PublishDesk(
+            settings.hops_max, self._postroom, self._subscriptions, self._durables, self._links
+        )
+        self._reception = Reception(
+            settings,
+            incarnation,
+            access if access is not None else AccessPolicy.open(),
+            self._postroom,
+            self._links,
+            self._postroom.changed,
+        )
+        self._operator = OperatorDesk(
+            incarnation,
+            self._postroom,
+            self._links,
+            self._subscriptions,
+            self._durables,
+            self._reception,
+            self._detached,
+        )
+        self._links.when_ready = self._release_publications
+        self._links.when_known = self._durables.keep_neighbour
+        self._review_at_us: int | None = None
+        self._drain_until_us: int | None = None
+        if store is not None:
+            self._links.remember(store.neighbours)
+            for log in store.logs:
+                self._durables.restore(log)
+        if settings.flooding:
+            self._subscriptions.announce_anything()
+        self._on_message: dict[type, Callable[[Any, Any], None]] = {
+            Ping: lambda party, message: self._postroom.aside(party, Pong(message.number)),
+            Pong: lambda party, message: None,
+            Acknowledgement: self._acknowledged,
+            Goodbye: self._goodbye,
+            Refused: self._refused,
+        }
+        self._on_client: dict[type, Callable[[Any, Any], None]] = {
+            Subscribe: self._subscriptions.subscribe_client,
+            Unsubscribe: self._subscriptions.unsubscribe_client,
+            Advertise: self._subscriptions.advertise_client,
+            Unadvertise: self._subscriptions.unadvertise_client,
+            SubscribeDurable: self._durables.subscribe,
+            Acknowledge: self._durables.acknowledge,
+            Replay: self._durables.replay,
+            DropDurable: self._durables.drop,
+            Ask: self._operator.ask,
+        }
+        self._on_link: dict[type, Callable[[Any, Any], None]] = {
+            Unsubscribe: self._subscriptions.unsubscribe_link,
+            Advertise: self._subscriptions.advertise_link,
+            Unadvertise: self._subscriptions.unadvertise_link,
+            Done: lambda link, message: self._subscriptions.confirmed(link, message.request),
+            Failed: self._link_failed,
+            SyncBegin: lambda link, message: self._links.sync_begins(link),
+            TablesComplete: lambda link, message: self._links.tables_complete(link),
+        }
+
+    # The two doors.
+
+    def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
+        """Take in what happened and say what is to be done, in order."""
+        self._postroom.now_us = now_us
+        if isinstance(stimulus, Received):
+            self._received(stimulus)
+        elif isinstance(stimulus, Writable):
+            self._writable(stimulus)
+        elif isinstance(stimulus, Opened):
+            self._reception.opened(stimulus)
+        elif isinstance(stimulus, Closed):
+            self._closed(stimulus)
+        elif isinstance(stimulus, Malformed):
+            self._broken(stimulus.connection, "malformed", stimulus.reason)
+        elif isinstance(stimulus, Persisted):
+            self._durables.persisted(stimulus)
+        elif isinstance(stimulus, LogRead):
+            self._durables.was_read(stimulus)
+        elif isinstance(stimulus, Drain):
+            self._drain()
+        elif not isinstance(stimulus, Tick):
+            raise TypeError(f"{stimulus!r} is no input")
+        self._on_time(now_us)
+        self._durables.collect()
+        return self._postroom.collect()
+
+    def next_deadline_us(self) -> int | None:
+        """When a `Tick` is due at the latest."""
+        times = (
+            self._review_at_us if self._review_at_us is not None else 0,
+            self._postroom.deadline_us(),
+            self._links.next_dial_us(),
+        )
+        return min(time for time in times if time is not None)
+
+    # Messages.
+
+    def _received(self, received: Received) -> None:
+        connection = received.connection
+        frames = received.frames
+        try:
+            if connection in self._reception.visitors and frames:
+                first = frames[0].body
+                if isinstance(first, PublicationBatch):
+                    raise RemoteProtocolError("publications before a greeting")
+                if self._reception.greeted(connection, first) is None:
+                    return
+                frames = frames[1:]
+            party = self._reception.parties.get(connection)
+            if party is not None:
+                party.heard_at_us = self._postroom.now_us
+                party.pinged = False
+                self._take_in(party, frames)
+        except RequestRefusedError as error:
+            self._broken(connection, error.code, str(error))
+        except RemoteProtocolError as error:
+            self._broken(connection, "protocol", str(error))
+
+    def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
+        """Handle frames in order; neighbouring batches and subscriptions are handled together."""
+        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
+            if party.connection is None:
+                return  # something before has ended it
+            if kind is PublicationBatch:
+                self._batches(party, [frame for frame in group if party.channel.accept(frame)])
+                continue
+            if kind is Subscribe and isinstance(party, Link):
+                new = [frame.body for frame in group if party.channel.accept(frame)]
+                self._subscriptions.subscribe_link(
+                    party, [body for body in new if isinstance(body, Subscribe)]
+                )
+                continue
+            handler = self._handler(party, kind)
+            for frame in group:
+                if frame.sequence == 0 or party.channel.accept(frame):
+                    handler(party, frame.body)
+        if party.channel.acknowledgement_waits:
+            if not party.line:
+                party.line.advance()
+            self._postroom.changed(party)
+
+    def _handler(self, party: Party, kind: type) -> Callable[[Any, Any], None]:
+        special = self._on_link if isinstance(party, Link) else self._on_client
+        handler = self._on_message.get(kind) or special.get(kind)
+        if handler is None:
+            raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
+        return handler
+
+    def _batches(self, party: Party, frames: Sequence[Frame]) -> None:
+        batches = [
+            (frame.sequence, frame.body) for frame in frames if isinstance(frame.body, PublicationBatch)
+        ]
+        if not batches:
+            return
+        if isinstance(party, Client):
+            rows = sum(len(batch) for _, batch in batches)
+            size = sum(batch.size for _, batch in batches)
+            wait_us = party.limiter.take(rows, size, self._postroom.now_us)
+            if wait_us and party.connection is not None:
+                self._postroom.effect(Pause(party.connection, wait_us))
+            self._publish.from_client(party, batches)
+        elif isinstance(party, Link):
+            self._publish.from_link(party, batches)
+
+    def _acknowledged(self, party: Party, message: Acknowledgement) -> None:
+        for release in party.channel.acknowledged(message):
+            release()
+        self._postroom.caught_up(party)
+        self._postroom.changed(party)
+
+    def _link_failed(self, link: Link, message: Failed) -> None:
+        self._postroom.note(
+            "error", "a neighbour refused", neighbour=link.name, code=message.code, reason=message.reason
+        )
+        self._subscriptions.confirmed(link, message.request)
+
+    def _refused(self, party: Party, message: Refused) -> None:
+        self._postroom.note(
+            "error", "a peer ends the connection", party=party.name, code=message.code, reason=message.reason
+        )
+        if party.connection is not None:
+            self._postroom.effect(Close(party.connection, message.reason))
+
+    def _goodbye(self, party: Party, message: Goodbye) -> None:
+        connection = party.connection
+        if connection is None:
+            return
+        self._postroom.effect(Close(connection, message.reason or "goodbye"))
+        self._end(connection)
+        if isinstance(party, Link) and message.detach:
+            self._detached(party)
+
+    def _detached(self, link: Link) -> None:
+        if link.connection is not None:
+            self._end(link.connection)
+        self._links.remove(link)
+        self._durables.forget_neighbour(link.name)
+        self._postroom.note("info", "a neighbour has left the network", neighbour=link.name)
+
+    # Connections.
+
+    def _writable(self, stimulus: Writable) -> None:
+        party = self._reception.parties.get(stimulus.connection)
+        if party is not None:
+            party.channel.writable = stimulus.writable
+            self._postroom.caught_up(party)
+            self._postroom.changed(party)
+
+    def _closed(self, closed: Closed) -> None:
+        dialled = closed.dialled
+        if closed.connection is not None:
+            visitor = self._reception.visitors.pop(closed.connection, None)
+            if visitor is not None:
+                dialled = visitor.opened.dialled
+            party = self._reception.parties.get(closed.connection)
+            if party is not None:
+                self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
+            self._end(closed.connection)
+        if dialled is not None:
+            self._links.dial_again(dialled, self._postroom.now_us)
+
+    def _broken(self, connection: int, code: str, reason: str) -> None:
+        """A peer broke the rules or is not let in: tell it, and end its connection."""
+        party = self._reception.parties.get(connection)
+        visitor = self._reception.visitors.pop(connection, None)
+        if party is None and visitor is None:
+            return
+        who = party.name if party is not None else visitor.opened.remote if visitor is not None else ""
+        self._postroom.note("warning", "connection refused", party=who, code=code, reason=reason)
+        self._postroom.refuse(connection, code, reason)
+        self._end(connection)
+        if visitor is not None and visitor.opened.dialled is not None:
+            self._links.dial_again(visitor.opened.dialled, self._postroom.now_us)
+
+    def _end(self, connection: int) -> None:
+        """A connection is over; a link waits for the next one, a client is gone."""
+        party = self._reception.parties.pop(connection, None)
+        if isinstance(party, Link):
+            self._links.disconnected(party)
+            for neighbour in self._links.neighbours.values():
+                if neighbour.broker_id == party.name:
+                    self._links.dial_again(neighbour.address, self._postroom.now_us)
+        elif isinstance(party, Client):
+            self._client_left(party)
+
+    def _client_left(self, client: Client) -> None:
+        client.connection = None
+        client.channel.disconnect()
+        for name in list(client.logs):
+            self._durables.stop_reading(client, name)
+        self._subscriptions.client_left(client)
+        self._reception.left(client)
+        self._postroom.forget(client)
+        # What it was to get is nobody's care any more; what it published goes its way.
+        for release in client.channel.abandon():
+            release()
+
+    # Time.
+
+    def _on_time(self, now_us: int) -> None:
+        self._links.dial_due(now_us)
+        if self._review_at_us is not None and now_us < self._review_at_us:
+            return
+        self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4
+        self._review(now_us)
+
+    def _review(self, now_us: int) -> None:
+        """Look after everything that only time brings about."""
+        for connection in self._reception.overdue():
+            self._broken(connection, "late", "no greeting came in time")
+        for party in list(self._reception.parties.values()):
+            silent_us = now_us - party.heard_at_us
+            stalled = party.behind_since_us is not None and isinstance(party, Client)
+            if silent_us > 3 * self.settings.heartbeat_us and party.connection is not None:
+                self._broken(party.connection, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s")
+            elif (
+                stalled
+                and party.behind_since_us is not None
+                and now_us - party.behind_since_us > self.settings.stall_us_max
+                and party.connection is not None
+            ):
+                self._broken(party.connection, "slow", "the client holds up others and does not read")
+            elif silent_us > self.settings.heartbeat_us and not party.pinged:
+                party.pinged = True
+                self._postroom.aside(party, Ping(now_us))
+        self._links.bound_waiting()
+        self._links.tell_completeness()
+        self._links.review_readiness()
+        self._review_drain(now_us)
+
+    def _release_publications(self) -> None:
+        """Clients' publications are accepted from now on; some may have come already."""
+        for client in list(self._reception.clients):
+            self._publish.release(client)
+
+    # Stopping.
+
+    def _drain(self) -> None:
+        if self._drain_until_us is None:
+            self._drain_until_us = self._postroom.now_us + self.settings.drain_us_max
+            self._reception.closed = True
+            self._review_at_us = None
+            for client in self._reception.clients:
+                client.channel.withheld = True
+            self._postroom.note("info", "draining")
+
+    def _review_drain(self, now_us: int) -> None:
+        if self._drain_until_us is None:
+            return
+        self._review_at_us = now_us + 20_000
+        busy = not self._durables.idle or any(
+            not party.channel.idle for party in self._reception.parties.values()
+        )
+        if busy and now_us < self._drain_until_us:
+            return
+        for connection, party in list(self._reception.parties.items()):
+            self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
+            self._postroom.effect(Close(connection, "shutting down"))
+            party.connection = None
+        self._postroom.note("info", "drained", everything_taken=not busy)
+        self._postroom.effect(Drained())
+
+    # For people and metrics.
+
+    @property
+    def ready(self) -> bool:
+        """Whether publications are accepted."""
+        return self._links.ready and self._drain_until_us is None and not self._durables.failed
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot for metrics and reports."""
+        return self._operator.statistics()

@@ -1,0 +1,171 @@
+"""What do operators ask for?
+
+Reports and small operations, asked by a client whose grant lets it operate; the answer is JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from braid.errors import RequestRefusedError
+from braid.protocol.codec import Frame
+from braid.protocol.effects import Close, Send
+from braid.protocol.messages import Done, Goodbye
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from braid.broker.on_durable import DurableDesk
+    from braid.broker.on_link import LinkDesk
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Client, Link
+    from braid.broker.postroom import Postroom
+    from braid.broker.reception import Reception
+    from braid.protocol.messages import Ask
+
+__all__ = ["OperatorDesk"]
+
+
+class OperatorDesk:
+    """Answers operators."""
+
+    def __init__(
+        self,
+        incarnation: str,
+        postroom: Postroom,
+        links: LinkDesk,
+        subscriptions: SubscriptionDesk,
+        durables: DurableDesk,
+        reception: Reception,
+        detached: Callable[[Link], None],
+    ) -> None:
+        self._settings = postroom.settings
+        self._incarnation = incarnation
+        self._postroom = postroom
+        self._links = links
+        self._subscriptions = subscriptions
+        self._durables = durables
+        self._reception = reception
+        self._detached = detached
+        self._topics: dict[str, Callable[[Mapping[str, str]], Any]] = {
+            "overlay": lambda arguments: self.overlay(),
+            "statistics": lambda arguments: self.statistics(),
+            "append": self._append,
+            "detach": self._detach,
+        }
+
+    def ask(self, client: Client, message: Ask) -> None:
+        """Answer one question."""
+        try:
+            answer = self._topics.get(message.topic)
+            if answer is None:
+                raise RequestRefusedError(
+                    f"there is no topic {message.topic!r}; there are {', '.join(sorted(self._topics))}",
+                    "unknown",
+                )
+            client.principal.require_operate(message.topic)
+            text = msgspec.json.encode(answer(message.arguments)).decode()
+        except RequestRefusedError as error:
+            self._subscriptions.fail(client, message.request, error)
+            return
+        self._postroom.tell(client, Done(message.request, text))
+
+    # Reports.
+
+    def overlay(self) -> dict[str, Any]:
+        """This broker and its neighbours."""
+        return {
+            "broker": self._settings.broker_id,
+            "address": self._settings.address,
+            "incarnation": self._incarnation,
+            "ready": self._links.ready,
+            "clients": len(self._reception.clients),
+            "links": [
+                {
+                    "neighbour": link.name,
+                    "address": link.address,
+                    "up": link.connection is not None,
+                    "complete": link.complete,
+                    "waiting_bytes": link.channel.waiting_bytes,
+                    "unsettled_bytes": link.channel.unacknowledged_bytes + link.channel.unsettled_bytes,
+                }
+                for _, link in sorted(self._links.links.items())
+            ],
+            "unreached": sorted(
+                neighbour.address
+                for neighbour in self._links.neighbours.values()
+                if neighbour.broker_id not in self._links.links
+            ),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers for metrics: counters, and how much there is of everything now."""
+        tables = self._subscriptions.tables.statistics()
+        links = self._links.links.values()
+        clients = self._reception.clients
+        return {
+            "broker": self._settings.broker_id,
+            "counters": asdict(self._postroom.counters),
+            "routing": {
+                "subscriptions": tables.subscriptions,
+                "advertisements": tables.advertisements,
+                "links": {name: link._asdict() for name, link in tables.links.items()},
+            },
+            "clients": len(clients),
+            "links": len(links),
+            "links_up": sum(link.connection is not None for link in links),
+            "ready": self._links.ready,
+            "link_waiting_bytes": {link.name: link.channel.waiting_bytes for link in links},
+            "link_unacknowledged_bytes": {link.name: link.channel.unacknowledged_bytes for link in links},
+            "link_unsettled_bytes": {link.name: link.channel.unsettled_bytes for link in links},
+            "client_waiting_bytes": sum(client.channel.waiting_bytes for client in clients),
+            "clients_behind": sum(client.behind_since_us is not None for client in clients),
+            "durable_logs": {
+                log.name: {
+                    "next_offset": log.next_offset,
+                    "acknowledged": log.acknowledged,
+                    "read": log.reader is not None,
+                }
+                for log in self._durables.logs.values()
+            },
+            "store_unsafe_bytes": self._durables.unsafe_bytes,
+            "store_failed": self._durables.failed,
+        }
+
+    # Operations.
+
+    def _append(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """APPEND: hang this broker, which has no link yet, on another one."""
+        address = arguments.get("to", "")
+        if not address:
+            raise RequestRefusedError("append needs the address of the broker to link to", "argument")
+        if self._links.links or self._links.neighbours:
+            raise RequestRefusedError(
+                "only a broker without links can be appended: a second link could close a loop", "linked"
+            )
+        self._links.append(address)
+        return {"broker": self._settings.broker_id, "appended_to": address}
+
+    def _detach(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """DETACH: take this broker, which is an outer one without clients of its own, off the network."""
+        links = list(self._links.links.values())
+        if len(links) > 1:
+            names = ", ".join(sorted(link.name for link in links))
+            raise RequestRefusedError(
+                f"only an outer broker can be detached, and this one lies between {names}", "inner"
+            )
+        if self._durables.logs or any(client.subscriptions for client in self._reception.clients):
+            raise RequestRefusedError(
+                "this broker has subscribers of its own, who would be cut off; move them first", "clients"
+            )
+        for link in links:
+            if link.connection is not None:
+                goodbye = Goodbye("detached", detach=True)
+                self._postroom.effect(Send(link.connection, [Frame(0, goodbye)]))
+                self._postroom.effect(Close(link.connection, "detached"))
+            self._detached(link)
+        self._links.neighbours.clear()
+        return {"broker": self._settings.broker_id, "detached_from": [link.name for link in links]}

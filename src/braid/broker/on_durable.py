@@ -1,0 +1,403 @@
+"""How does a durable subscription keep what its client has not seen?
+
+Each has a log in the store with consecutive offsets. A row is safe, and counts as settled, once the store
+says so; only safe rows are sent. A reader that keeps up is served from memory, one that lags from the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from braid.broker.parties import Client, class_of
+from braid.errors import FilterError, RequestRefusedError
+from braid.language import Filter
+from braid.protocol.effects import Persist, ReadLog
+from braid.protocol.log import (
+    AcknowledgeLog,
+    AppendRows,
+    CreateLog,
+    DeleteLog,
+    ForgetNeighbour,
+    KeepNeighbour,
+    LogRow,
+)
+from braid.protocol.messages import Done, StoredPublications
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Link, Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+    from braid.broker.settling import Pending
+    from braid.protocol import PublicationBatch
+    from braid.protocol.inputs import LogRead, Persisted
+    from braid.protocol.log import LogState, StoreOperation
+    from braid.protocol.messages import Acknowledge, DropDurable, Replay, SubscribeDurable
+
+__all__ = ["DurableDesk", "DurableLog"]
+
+# What one row costs beside its record.
+_ROW_BYTES = 64
+NAME_LENGTH_MAX = 200
+
+
+class DurableLog:
+    """A durable subscription: where its log stands and who reads it."""
+
+    def __init__(self, name: str, owner: str, filter: Filter, when_full: str) -> None:
+        self.name = name
+        self.owner = owner
+        self.filter = filter
+        self.when_full = when_full
+        self.next_offset = 0
+        self.first_offset = 0
+        self.safe_offset = 0
+        """Rows before this are safely stored."""
+        self.acknowledged = -1
+        self.highest: dict[str, int] = {}
+        """Per publisher the last sequence number in the log: what comes again is not stored again."""
+        self.reader: Client | None = None
+        self.next_to_send = 0
+        self.unsettled_bytes = 0
+        """Sent to the reader and not taken in by it."""
+        self.reading = False
+        self.tail: deque[tuple[int, LogRow]] = deque()
+        self.tail_bytes = 0
+
+    @classmethod
+    def restored(cls, state: LogState) -> DurableLog:
+        """A log as the store knows it."""
+        log = cls(state.name, state.owner, Filter(state.filter_text), state.when_full)
+        log.first_offset, log.next_offset = state.first_offset, state.next_offset
+        log.safe_offset = state.next_offset
+        log.acknowledged = state.acknowledged_offset
+        log.highest = dict(state.highest)
+        return log
+
+
+class DurableDesk:
+    """Appends to logs and feeds their readers."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        postroom: Postroom,
+        subscriptions: SubscriptionDesk,
+        *,
+        kept: bool,
+    ) -> None:
+        """`kept`: whether there is a store at all."""
+        self.logs: dict[str, DurableLog] = {}
+        self.unsafe_bytes = 0
+        """Handed to the store and not yet safe."""
+        self._kept = kept
+        self._settings = settings
+        self._postroom = postroom
+        self._subscriptions = subscriptions
+        self._operations: list[StoreOperation] = []
+        self._when_safe: list[Callable[[], None]] = []
+        self._unsafe: dict[int, list[Callable[[], None]]] = {}
+        self._reads: dict[int, Callable[[LogRead], None]] = {}
+        self._tokens = 0
+        self._held_up: set[Party] = set()
+        self.failed = False
+        """The store has refused work: what is durable is not safe here."""
+
+    def restore(self, state: LogState) -> None:
+        """Go on with a log that the store holds."""
+        log = DurableLog.restored(state)
+        self.logs[log.name] = log
+        self._subscriptions.install(self._key(log), log.filter, log, lambda: None)
+
+    def _key(self, log: DurableLog) -> str:
+        return f"{self._settings.broker_id}/durable/{log.name}"
+
+    # What clients ask for.
+
+    def subscribe(self, client: Client, message: SubscribeDurable) -> None:
+        """Create a log, or go on reading one."""
+        try:
+            if not self._kept:
+                raise RequestRefusedError(
+                    "this broker keeps nothing on disk: start it with a data directory", "store"
+                )
+            log = self.logs.get(message.name)
+            if log is None:
+                log = self._created(client, message)
+            else:
+                self._require_same(client, log, message)
+        except (FilterError, RequestRefusedError) as error:
+            self._subscriptions.fail(client, message.request, error)
+            return
+        if log.reader is not None:
+            self.stop_reading(log.reader, log.name)
+        client.logs.add(log.name)
+        log.reader = client
+        log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
+        log.next_to_send = min(log.next_to_send, log.next_offset)
+        log.unsettled_bytes = 0
+        text = str(log.filter)
+        answer = partial(self._postroom.tell, client, Done(message.request, text))
+        when_installed = partial(self._answer_when_safe, answer, log)
+        self._subscriptions.install(self._key(log), log.filter, log, when_installed)
+
+    def _answer_when_safe(self, answer: Callable[[], None], log: DurableLog) -> None:
+        def answered() -> None:
+            answer()
+            self.feed(log)
+
+        self._when_safe.append(answered)
+
+    def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
+        if not 0 < len(message.name) <= NAME_LENGTH_MAX:
+            raise RequestRefusedError(
+                f"the name of a durable subscription has 1 to {NAME_LENGTH_MAX} characters, "
+                f"not {len(message.name)}"
+            )
+        if class_of(message.when_full) is None:
+            raise RequestRefusedError(f"when_full cannot be {message.when_full!r}")
+        if not message.filter:
+            raise RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
+        client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
+        filter = client.principal.permitted_subscription(Filter(message.filter))
+        log = DurableLog(message.name, client.principal.name, filter, message.when_full)
+        self.logs[log.name] = log
+        self._operations.append(
+            CreateLog(log.name, log.owner, str(filter), log.when_full, self._postroom.now_us)
+        )
+        return log
+
+    def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
+        if log.owner != client.principal.name:
+            # Whether somebody else has such a log is nobody's business.
+            raise RequestRefusedError(f"the name {message.name!r} cannot be used", "denied")
+        if message.filter and client.principal.permitted_subscription(Filter(message.filter)) != log.filter:
+            raise RequestRefusedError(
+                f"durable subscription {log.name!r} has the filter {log.filter}; drop it first, or resume it "
+                "without a filter",
+                "conflict",
+            )
+
+    def acknowledge(self, client: Client, message: Acknowledge) -> None:
+        """The reader is done with everything up to an offset."""
+        log = self.logs.get(message.name)
+        if log is None or log.reader is not client:
+            return
+        offset = min(message.offset, log.safe_offset - 1)
+        if offset > log.acknowledged:
+            log.acknowledged = offset
+            self._operations.append(AcknowledgeLog(log.name, offset))
+
+    def replay(self, client: Client, message: Replay) -> None:
+        """Send a range of offsets again."""
+        log = self.logs.get(message.name)
+        if log is None or log.owner != client.principal.name:
+            error = RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
+            self._subscriptions.fail(client, message.request, error)
+            return
+        last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
+        self._replay_from(client, log, message.request, max(message.first, 0), last)
+
+    def _replay_from(self, client: Client, log: DurableLog, request: int, first: int, last: int) -> None:
+        if client.connection is None:
+            return
+        if first > last:
+            self._postroom.tell(client, Done(request))
+            return
+
+        def read(answer: LogRead) -> None:
+            if answer.error is not None:
+                self._subscriptions.fail(client, request, RequestRefusedError(answer.error, "store"))
+            elif not answer.rows:
+                self._postroom.tell(client, Done(request))
+            else:
+                # The next piece is read when the client has taken this one in.
+                following = answer.rows[-1][0] + 1
+                care = partial(self._replay_from, client, log, request, following, last)
+                self._postroom.offer(client, _stored(log.name, list(answer.rows), request), care)
+
+        self._read(log, first, last, read)
+
+    def drop(self, client: Client, message: DropDurable) -> None:
+        """End a durable subscription for good."""
+        log = self.logs.get(message.name)
+        if log is None or log.owner != client.principal.name:
+            error = RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
+            self._subscriptions.fail(client, message.request, error)
+            return
+        del self.logs[log.name]
+        if log.reader is not None:
+            self.stop_reading(log.reader, log.name)
+        self._subscriptions.withdraw(self._key(log))
+        self._operations.append(DeleteLog(log.name))
+        self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
+
+    def stop_reading(self, client: Client, name: str) -> None:
+        """A reader has gone, or another connection takes over."""
+        client.logs.discard(name)
+        log = self.logs.get(name)
+        if log is not None and log.reader is client:
+            log.reader = None
+            log.unsettled_bytes = 0
+
+    # Appending.
+
+    def append(
+        self, destination: Hashable, batch: PublicationBatch, pending: Pending | None, source: Party
+    ) -> None:
+        """Store the rows of a batch that the log does not have yet."""
+        if not isinstance(destination, DurableLog):
+            raise TypeError(f"{destination!r} is no destination of this broker")
+        log = destination
+        highest = log.highest.get(batch.publisher, -1)
+        rows = [
+            LogRow(batch.publisher, sequence, record)
+            for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
+            if sequence > highest
+        ]
+        if not rows:
+            # It may be on its way to the store at this moment, so it is safe only after what is.
+            if pending is not None:
+                self._when_safe.append(pending.share())
+            return
+        log.highest[batch.publisher] = rows[-1].sequence
+        first = log.next_offset
+        log.next_offset += len(rows)
+        size = sum(len(row.record) + _ROW_BYTES for row in rows)
+        self.unsafe_bytes += size
+        self._postroom.counters.stored += len(rows)
+        self._operations.append(AppendRows(log.name, first, tuple(rows), self._postroom.now_us))
+        self._when_safe.append(partial(self._appended, log, first, rows, size))
+        if pending is not None:
+            self._when_safe.append(pending.share())
+        if self.unsafe_bytes > self._settings.persist_bytes_max:
+            self._held_up.add(source)
+            source.held_up_by.add(self)
+            source.channel.withheld = True
+
+    def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
+        self.unsafe_bytes -= size
+        log.safe_offset = first + len(rows)
+        log.tail.extend(enumerate(rows, first))
+        log.tail_bytes += size
+        while log.tail and log.tail_bytes > self._settings.durable_tail_bytes:
+            log.tail_bytes -= len(log.tail.popleft()[1].record) + _ROW_BYTES
+        self.feed(log)
+
+    # Neighbours from before a restart.
+
+    def keep_neighbour(self, link: Link) -> None:
+        """Remember a neighbour, so that after a restart its share is kept until it speaks."""
+        if self._kept:
+            self._operations.append(KeepNeighbour(link.name, link.address))
+
+    def forget_neighbour(self, name: str) -> None:
+        """Its share is not kept any more."""
+        if self._kept:
+            self._operations.append(ForgetNeighbour(name))
+
+    # Reading.
+
+    def feed(self, log: DurableLog) -> None:
+        """Send the reader what it has room for."""
+        client = log.reader
+        window = self._settings.durable_window_bytes
+        while client is not None and not log.reading and log.unsettled_bytes < window:
+            if log.next_to_send >= log.safe_offset:
+                return
+            if not log.tail or log.tail[0][0] > log.next_to_send:
+                log.reading = True
+                last = log.safe_offset - 1
+                self._read(log, log.next_to_send, last, partial(self._was_read, log, last))
+                return
+            start = log.next_to_send - log.tail[0][0]
+            rows: list[tuple[int, LogRow]] = []
+            size = 0
+            while start + len(rows) < len(log.tail) and size + log.unsettled_bytes < window:
+                rows.append(log.tail[start + len(rows)])
+                size += len(rows[-1][1].record) + _ROW_BYTES
+            self._send(log, client, rows)
+
+    def _was_read(self, log: DurableLog, last: int, answer: LogRead) -> None:
+        log.reading = False
+        if answer.error is not None:
+            self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
+        elif log.reader is not None:
+            # Rows that were wanted may have been dropped meanwhile: the log goes on where it can. The
+            # reader may be another one than when the rows were asked for.
+            rows = [row for row in answer.rows if row[0] >= log.next_to_send]
+            if rows and rows[0][0] == max(log.next_to_send, answer.rows[0][0]):
+                self._send(log, log.reader, rows)
+            elif not answer.rows:
+                log.next_to_send = max(log.next_to_send, last + 1)
+            self.feed(log)
+
+    def _send(self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]) -> None:
+        size = sum(len(row.record) + _ROW_BYTES for _, row in rows)
+        log.unsettled_bytes += size
+        log.next_to_send = rows[-1][0] + 1
+        self._postroom.counters.delivered += len(rows)
+        self._postroom.offer(client, _stored(log.name, rows, 0), partial(self._taken, log, client, size))
+
+    def _taken(self, log: DurableLog, client: Client, size: int) -> None:
+        if log.reader is client:
+            log.unsettled_bytes -= size
+            self.feed(log)
+
+    def _read(self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None]) -> None:
+        self._tokens += 1
+        self._reads[self._tokens] = then
+        bytes_max = self._settings.durable_window_bytes
+        self._postroom.effect(ReadLog(self._tokens, log.name, first, last, bytes_max))
+
+    # The store's answers.
+
+    def was_read(self, answer: LogRead) -> None:
+        """Rows that were asked for are here."""
+        then = self._reads.pop(answer.token, None)
+        if then is not None:
+            then(answer)
+
+    def persisted(self, answer: Persisted) -> None:
+        """Store work is done."""
+        waiting = self._unsafe.pop(answer.token, [])
+        if answer.error is not None:
+            # Nothing of it counts as safe: senders keep it, and logs refuse what would leave a gap.
+            self.failed = True
+            self._postroom.note("error", "the store failed", reason=answer.error)
+            return
+        for then in waiting:
+            then()
+        if self._held_up and self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
+            for source in self._held_up:
+                source.held_up_by.discard(self)
+                source.channel.withheld = bool(source.held_up_by)
+                self._postroom.changed(source)
+            self._held_up.clear()
+
+    def collect(self) -> None:
+        """At the end of a turn: ask for all its store work in one transaction."""
+        while self._when_safe and not self._operations and not self._unsafe:
+            waiting, self._when_safe = self._when_safe, []
+            for then in waiting:
+                then()
+        if self._operations or self._when_safe:
+            self._tokens += 1
+            self._unsafe[self._tokens], self._when_safe = self._when_safe, []
+            operations, self._operations = self._operations, []
+            self._postroom.effect(Persist(self._tokens, operations))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way to the store."""
+        return not self._operations and not self._unsafe
+
+
+def _stored(name: str, rows: list[tuple[int, LogRow]], request: int) -> StoredPublications:
+    return StoredPublications(
+        name, rows[0][0], [(row.publisher, row.sequence, row.record) for _, row in rows], request
+    )

@@ -1,0 +1,317 @@
+"""How do two brokers become neighbours, and stay so?
+
+A link's session outlives its connections: if both ends still know each other when a connection comes back,
+they go on where they were. Otherwise a session begins anew and both ends say everything they know.
+
+*Complete.* A broker that has just started knows nothing. It tells a neighbour that its tables are complete
+once all its other neighbours have told it so; in a tree that always ends. Until then the neighbour keeps
+what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours
+that have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
+
+*Open.* Publications cross a link when in its present session the neighbour has said that its tables are
+complete and has confirmed what it was told: then the interest of everybody behind it is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from braid.broker.parties import Link
+from braid.errors import RemoteProtocolError
+from braid.protocol.effects import Dial
+from braid.protocol.messages import SyncBegin, TablesComplete
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable
+
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol import PublicationBatch
+    from braid.protocol.messages import Hello, Welcome
+
+__all__ = ["LinkDesk", "Neighbour"]
+
+# A link that is down collects at most so many messages; then its next session begins anew.
+WAITING_MESSAGES_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A broker we are to be linked to, and our attempts at it."""
+
+    address: str
+    broker_id: str = ""
+    """Known once it has answered."""
+    dial_at_us: int | None = 0
+    """When to try next; None while an attempt or a connection is under way."""
+    pause_us: int = 0
+
+
+class LinkDesk:
+    """Keeps the links."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        incarnation: str,
+        postroom: Postroom,
+        random: random.Random,
+        changed: Callable[[Party], None],
+    ) -> None:
+        self.links: dict[str, Link] = {}
+        self.neighbours: dict[str, Neighbour] = {}
+        self.started_at_us: int | None = None
+        self.ready = False
+        """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
+        self._settings = settings
+        self._incarnation = incarnation
+        self._postroom = postroom
+        self._random = random
+        self._changed = changed
+        self.when_ready: Callable[[], None] = _nothing
+        """Called once publications are accepted."""
+        self.when_known: Callable[[Link], None] = _nothing_about
+        """Called when a neighbour's interest becomes known."""
+        for address in settings.neighbours:
+            self.neighbours[address] = Neighbour(address)
+
+    def bind(self, subscriptions: SubscriptionDesk) -> None:
+        """The desk that keeps the tables, which in turn needs the links."""
+        self._subscriptions = subscriptions
+
+    def remember(self, known: Iterable[tuple[str, str]]) -> None:
+        """Neighbours from before the last restart: what is theirs is kept until they speak."""
+        for broker_id, _ in known:
+            self._link(broker_id).channel.holding = True
+
+    def _link(self, name: str) -> Link:
+        link = self.links.get(name)
+        if link is None:
+            link = self.links[name] = Link(name, self._settings.link, self._changed)
+            self._subscriptions.tables.add_link(name)
+        return link
+
+    # Dialling.
+
+    def dial_due(self, now_us: int) -> None:
+        """Try those neighbours whose time has come."""
+        if self.started_at_us is None:
+            self.started_at_us = now_us
+        for neighbour in self.neighbours.values():
+            if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
+                neighbour.dial_at_us = None
+                if not self._connected(neighbour):
+                    self._postroom.effect(Dial(neighbour.address))
+
+    def _connected(self, neighbour: Neighbour) -> bool:
+        link = self.links.get(neighbour.broker_id)
+        return link is not None and link.connection is not None
+
+    def dial_again(self, address: str, now_us: int) -> None:
+        """An attempt failed or a connection was lost: try again after a pause that grows."""
+        neighbour = self.neighbours.get(address)
+        if neighbour is None or neighbour.dial_at_us is not None:
+            return
+        doubled = max(self._settings.redial_us_min, neighbour.pause_us * 2)
+        neighbour.pause_us = min(doubled, self._settings.redial_us_max)
+        # Some chance keeps many brokers from knocking at the same moment.
+        neighbour.dial_at_us = now_us + round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
+
+    def resumable(self, address: str) -> Link | None:
+        """The link that a dialled connection could go on with."""
+        neighbour = self.neighbours.get(address)
+        link = self.links.get(neighbour.broker_id) if neighbour is not None else None
+        return link if link is not None and link.incarnation else None
+
+    def next_dial_us(self) -> int | None:
+        """When the next attempt is due."""
+        times = [neighbour.dial_at_us for neighbour in self.neighbours.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    # Sessions.
+
+    def accepted(self, hello: Hello) -> tuple[Link, bool]:
+        """A broker says hello; returns its link, and whether the session goes on."""
+        link = self._link(hello.name)
+        resumed = bool(link.incarnation) and (hello.resumes, hello.incarnation) == (
+            self._incarnation,
+            link.incarnation,
+        )
+        link.address = hello.address or link.address
+        self._begin(link, hello.incarnation, resumed, hello.received, hello.credit)
+        return link, resumed
+
+    def welcomed(self, address: str, welcome: Welcome) -> Link:
+        """A broker that we dialled says welcome."""
+        link = self._link(welcome.name)
+        resumed = bool(link.incarnation) and (welcome.resumes, welcome.incarnation) == (
+            self._incarnation,
+            link.incarnation,
+        )
+        neighbour = self.neighbours.get(address)
+        if neighbour is not None:
+            neighbour.broker_id = welcome.name
+            neighbour.pause_us = 0
+        link.address = welcome.address or address
+        self._begin(link, welcome.incarnation, resumed, welcome.received, welcome.credit)
+        return link
+
+    def _begin(self, link: Link, incarnation: str, resumed: bool, received: int, credit: int) -> None:
+        if resumed:
+            link.again = link.channel.resume(received)
+            self._postroom.changed(link)
+            return
+        link.channel.holding, link.channel.passing = True, False
+        link.channel.restart(credit)
+        link.line.clear()
+        link.incarnation = incarnation
+        link.said_complete = link.told_complete = False
+        link.session += 1
+        link.session_at_us = self._postroom.now_us
+        self._postroom.tell(link, SyncBegin())
+
+    def begun(self, link: Link, resumed: bool) -> None:
+        """The greeting is on its way; now say everything the neighbour should know."""
+        if not resumed:
+            self._subscriptions.synchronise(link, partial(self._confirmed, link, link.session))
+            self.tell_completeness()
+
+    def _confirmed(self, link: Link, session: int) -> None:
+        if link.channel.connected:
+            link.confirmed_session = session
+            self._review_open(link)
+
+    def disconnected(self, link: Link) -> None:
+        """The connection has gone; the session may go on later."""
+        link.channel.disconnect()
+        link.connection = None
+        link.again = []
+        self._subscriptions.confirm_all(link)
+
+    def bound_waiting(self) -> None:
+        """Give up sessions for which too many messages wait, and waiting for what does not come."""
+        oldest_us = self._postroom.now_us - self._settings.recovery_us_max
+        for link in self.links.values():
+            if link.channel.holding and not link.channel.passing and link.session_at_us <= oldest_us:
+                # Whatever is not acknowledged delivery waits no longer for those behind this neighbour
+                # who are not there.
+                link.channel.passing = True
+                self._postroom.changed(link)
+            if not link.channel.connected and link.channel.waiting_messages > WAITING_MESSAGES_MAX:
+                link.incarnation = ""
+
+    # Synchronising.
+
+    def sync_begins(self, link: Link) -> None:
+        """The neighbour is about to say everything."""
+        self._subscriptions.mark_stale(link)
+
+    def tables_complete(self, link: Link) -> None:
+        """The neighbour has said everything."""
+        link.said_complete = True
+        self._review_open(link)
+
+    def _review_open(self, link: Link) -> None:
+        """If its interest is known now: of what was kept for it, what it wants can go."""
+        if not (link.said_complete and link.confirmed_session == link.session and link.channel.holding):
+            return
+        self._subscriptions.drop_stale(link)
+        tables = self._subscriptions.tables
+
+        def wanted(batch: PublicationBatch) -> PublicationBatch | None:
+            found = tables.destinations(batch.attributes())
+            if link.name not in found.groups:
+                return None
+            rows = np.flatnonzero(found.matrix[:, found.groups.index(link.name)])
+            if len(rows) == len(batch):
+                return batch
+            return batch.select(rows) if len(rows) else None
+
+        link.channel.holding = link.channel.passing = False
+        for release in link.channel.refilter(wanted):
+            release()
+        self._postroom.changed(link)
+        if not link.complete:
+            link.complete = True
+            self.when_known(link)
+        self.tell_completeness()
+
+    def tell_completeness(self) -> None:
+        """Tell every neighbour whose other neighbours have all spoken."""
+        missing = [link for link in self.links.values() if not link.complete]
+        if self._unmet():
+            return
+        for link in self.links.values():
+            others_missing = len(missing) - (not link.complete)
+            if link.incarnation and not link.told_complete and not others_missing:
+                link.told_complete = True
+                self._postroom.tell(link, TablesComplete())
+        self.review_readiness()
+
+    def _unmet(self) -> bool:
+        """Whether there are neighbours to dial that have not been met, and there is time to wait for them."""
+        if self.started_at_us is None:
+            return bool(self.neighbours)
+        if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
+            return False
+        return any(neighbour.broker_id not in self.links for neighbour in self.neighbours.values())
+
+    def review_readiness(self) -> None:
+        """Become ready once all neighbours have spoken, or have been waited for long enough."""
+        if self.ready or self.started_at_us is None:
+            return
+        over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
+        if over or (not self._unmet() and all(link.complete for link in self.links.values())):
+            self.ready = True
+            self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
+            self.when_ready()
+
+    # Joining and leaving.
+
+    def append(self, address: str) -> None:
+        """Link to one more broker."""
+        self.neighbours.setdefault(address, Neighbour(address))
+
+    def remove(self, link: Link) -> None:
+        """The link is no more: what is kept for it goes, and what came from it too."""
+        del self.links[link.name]
+        for address, neighbour in list(self.neighbours.items()):
+            if neighbour.broker_id == link.name:
+                del self.neighbours[address]
+        self._subscriptions.confirm_all(link)
+        self._subscriptions.remove_link(link)
+        for release in link.channel.abandon():
+            release()
+        self._postroom.forget(link)
+        self.tell_completeness()
+
+    def prefer(self, link: Link, dialled: bool) -> bool:
+        """Two connections to one neighbour: whether the new one replaces the one that is there.
+
+        A second one from the same side means that the first is dead and we have not noticed. If both
+        sides dialled, the one from the broker with the smaller id stays.
+        """
+        if link.connection is None or link.dialled == dialled:
+            return True
+        ours_is_kept = self._settings.broker_id < link.name
+        return dialled == ours_is_kept
+
+    def require_other(self, name: str) -> None:
+        """Refuse to be our own neighbour."""
+        if name == self._settings.broker_id:
+            raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")
+
+
+def _nothing() -> None:
+    """Nobody wants to hear."""
+
+
+def _nothing_about(link: Link) -> None:
+    """Nobody wants to hear."""

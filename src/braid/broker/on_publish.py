@@ -1,0 +1,258 @@
+"""What happens when publications arrive?
+
+All batches of one read are routed together: repeats are dropped, one match call says which rows go to
+which destinations, and each destination gets its rows as the bytes they came in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from braid.broker.parties import Client, ClientDestination, Link
+from braid.broker.settling import Unsettled
+from braid.errors import PublicationError, RemoteProtocolError
+from braid.language.publication import checked_attributes
+from braid.protocol.messages import PublishRefused
+from braid.routing import DuplicateFilter, TreeForwarding
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from braid.broker.on_durable import DurableDesk
+    from braid.broker.on_link import LinkDesk
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settling import Pending
+    from braid.matching.columns import IntArray
+    from braid.protocol import PublicationBatch
+    from braid.routing import Forwarding
+
+__all__ = ["PublishDesk"]
+
+
+class _Arrival:
+    """A batch on its way through this broker."""
+
+    __slots__ = ("batch", "first", "pending")
+
+    def __init__(self, batch: PublicationBatch, pending: Pending | None) -> None:
+        self.batch = batch
+        self.pending = pending
+        self.first = 0
+        """Its first row among those of all batches that are matched together."""
+
+
+class PublishDesk:
+    """Routes publications."""
+
+    def __init__(
+        self,
+        hops_max: int,
+        postroom: Postroom,
+        subscriptions: SubscriptionDesk,
+        durables: DurableDesk,
+        links: LinkDesk,
+    ) -> None:
+        self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
+        self._hops_max = hops_max
+        self._postroom = postroom
+        self._subscriptions = subscriptions
+        self._durables = durables
+        self._links = links
+        self._seen = DuplicateFilter()
+        self._unsettled = Unsettled()
+
+    # From clients.
+
+    def from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+        """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
+        self._postroom.counters.published += sum(len(batch) for _, batch in frames)
+        checked = [self._checked(client, sequence, batch) for sequence, batch in frames]
+        kept = bool(client.unrouted)
+        client.unrouted.extend(checked)
+        if not kept and self._links.ready:
+            self.release(client)
+
+    def release(self, client: Client) -> None:
+        """Route what was kept, as soon as everybody knows that it may come."""
+        if not client.unrouted:
+            return
+        if self._expected(client, client.unrouted):
+            self._route_kept(client)
+        else:
+            self._subscriptions.announce_anything(lambda: self._route_kept(client))
+
+    def _route_kept(self, client: Client) -> None:
+        kept, client.unrouted = client.unrouted, []
+        if kept:
+            self._route(client, kept)
+
+    def _expected(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> bool:
+        """Whether subscriptions to these publications have found their way here."""
+        if self._subscriptions.universal or not self._links.links:
+            return True
+        if client.advertised is None:
+            return False
+        return all(
+            all(client.advertised.count_batch(batch.attributes())) for _, batch in frames if len(batch)
+        )
+
+    def _checked(
+        self, client: Client, sequence: int, batch: PublicationBatch
+    ) -> tuple[int, PublicationBatch]:
+        """The batch without the rows that this client may not publish; it hears which and why."""
+        if not batch.publisher.startswith(client.name):
+            raise RemoteProtocolError(
+                f"publisher {batch.publisher!r} does not begin with the client's name {client.name!r}"
+            )
+        if batch.hops:
+            raise RemoteProtocolError("a client's publications have crossed no link")
+        attributes = batch.attributes()
+        kept = np.ones(len(batch), np.bool_)
+        for row, values in enumerate(attributes):
+            try:
+                checked_attributes(values)
+            except PublicationError as error:
+                kept[row] = False
+                self._refuse(client, batch, np.array([row]), "publication", str(error))
+        if not kept.all():
+            batch = batch.select(np.flatnonzero(kept))
+            attributes = batch.attributes()
+        permitted = client.principal.permitted_rows(attributes) if attributes else None
+        if permitted is not None and not permitted.all():
+            refused = np.flatnonzero(~permitted)
+            refusal = client.principal.refused_publication(attributes[int(refused[0])])
+            self._refuse(client, batch, refused, refusal.code, str(refusal))
+            batch = batch.select(np.flatnonzero(permitted))
+        return sequence, batch
+
+    def _refuse(
+        self, client: Client, batch: PublicationBatch, rows: IntArray, code: str, reason: str
+    ) -> None:
+        sequences = batch.sequences[rows].tolist()
+        self._postroom.counters.refused += len(sequences)
+        self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
+        self._postroom.note(
+            "warning",
+            "publication refused",
+            client=client.name,
+            count=len(sequences),
+            code=code,
+            reason=reason,
+        )
+
+    # From links.
+
+    def from_link(self, link: Link, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+        """A neighbour passes publications on."""
+        self._route(link, frames)
+
+    # For both.
+
+    def _route(self, source: Party, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+        counters = self._postroom.counters
+        arrivals: list[_Arrival] = []
+        rows = 0
+        for sequence, batch in frames:
+            counters.received += len(batch)
+            arrival = self._arrival(source, sequence, batch)
+            if arrival is not None:
+                arrival.first = rows
+                rows += len(arrival.batch)
+                arrivals.append(arrival)
+        if arrivals:
+            self._match(source, arrivals)
+        source.line.advance()
+
+    def _arrival(self, source: Party, sequence: int, batch: PublicationBatch) -> _Arrival | None:
+        """What is new in a batch, and who is to hear when it is settled; None if nothing is new."""
+        pending = source.line.enter(sequence) if batch.acknowledged else None
+        fresh = self._seen.new_rows(batch.publisher, batch.sequences) if len(batch) else batch.sequences
+        if fresh is not None:
+            repeated = len(batch) - len(fresh)
+            self._postroom.counters.duplicates += repeated
+            if repeated and pending is not None:
+                # A repeated publication is settled when its first copy is, not before.
+                for earlier in self._unsettled.of(batch.publisher, batch.sequences):
+                    earlier.follow(pending.share())
+            if not len(fresh):
+                if pending is not None:
+                    pending.release()
+                return None
+            batch = batch.select(fresh)
+        if batch.hops >= self._hops_max:
+            self._postroom.counters.looped += len(batch)
+            self._postroom.note(
+                "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
+            )
+            if pending is not None:
+                pending.release()
+            return None
+        if pending is not None:
+            self._unsettled.enter(batch, pending)
+        return _Arrival(batch, pending)
+
+    def _match(self, source: Party, arrivals: Sequence[_Arrival]) -> None:
+        if len(arrivals) == 1:
+            attributes = arrivals[0].batch.attributes()
+        else:
+            attributes = [values for arrival in arrivals for values in arrival.batch.attributes()]
+        try:
+            matrix = self._subscriptions.tables.destinations(attributes)
+        except PublicationError as error:  # only a neighbour can send what was not checked
+            raise RemoteProtocolError(f"publications that cannot be: {error}") from None
+        self._postroom.counters.matched_batches += 1
+        came_from = source.name if isinstance(source, Link) else None
+        hops = self.forwarding.next_hops(
+            matrix, came_from, any(arrival.batch.ordered for arrival in arrivals)
+        )
+        for destination, rows in hops:
+            self._hand_over(source, arrivals, destination, rows)
+        self._keep_for_unknown(source, arrivals)
+        for arrival in arrivals:
+            if arrival.pending is not None:
+                arrival.pending.release()
+
+    def _hand_over(
+        self, source: Party, arrivals: Sequence[_Arrival], destination: Hashable, rows: IntArray | None
+    ) -> None:
+        """Give a destination its rows; `rows` None means all."""
+        for arrival in arrivals:
+            batch = arrival.batch
+            if rows is not None:
+                low, high = np.searchsorted(rows, (arrival.first, arrival.first + len(batch)))
+                if low == high:
+                    continue
+                if high - low < len(batch):
+                    batch = batch.select(rows[low:high] - arrival.first)
+            self._give(source, arrival, destination, batch)
+
+    def _give(self, source: Party, arrival: _Arrival, destination: Hashable, batch: PublicationBatch) -> None:
+        counters = self._postroom.counters
+        if isinstance(destination, ClientDestination):
+            counters.delivered += len(batch)
+            care = arrival.pending.share() if arrival.pending is not None else None
+            readdressed = batch.readdressed(target=destination.number)
+            self._postroom.pass_on(destination.client, readdressed, care, source)
+        elif isinstance(destination, str):
+            link = self._links.links[destination]
+            if arrival.pending is not None and link.channel.holding:
+                return  # `_keep_for_unknown` keeps all rows for it
+            counters.forwarded += len(batch)
+            care = arrival.pending.share() if arrival.pending is not None else None
+            self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
+        else:
+            self._durables.append(destination, batch, arrival.pending, source)
+
+    def _keep_for_unknown(self, source: Party, arrivals: Sequence[_Arrival]) -> None:
+        """Keep acknowledged publications for neighbours whose interest is not known since our start."""
+        for link in self._links.links.values():
+            if not link.channel.holding or link is source:
+                continue
+            for arrival in arrivals:
+                if arrival.pending is not None:
+                    care = arrival.pending.share()
+                    self._postroom.pass_on(link, arrival.batch.readdressed(further=True), care, source)

@@ -1,0 +1,282 @@
+"""What happens when somebody subscribes, advertises, or takes it back?
+
+Tables say whom else to tell; the answer to a request waits until all of those have confirmed, so that a
+subscription that was answered is installed along the whole path. A link that is down is not waited
+for: its two ends synchronise when it comes up, before any publication crosses it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from braid.broker.parties import Client, ClientDestination, Link, class_of
+from braid.broker.settling import Pending
+from braid.errors import FilterError, RemoteProtocolError, RequestRefusedError
+from braid.language import Filter
+from braid.matching import FilterIndex
+from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
+from braid.routing import RoutingTables, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.protocol.messages import Message
+    from braid.routing import Tell
+
+__all__ = ["ANYTHING", "SubscriptionDesk"]
+
+ANYTHING = Filter("TRUE")
+
+
+class SubscriptionDesk:
+    """Keeps the routing tables, and the neighbours informed."""
+
+    def __init__(self, broker_id: str, postroom: Postroom, links: Mapping[str, Link]) -> None:
+        self.tables = RoutingTables()
+        self.universal = False
+        """Everybody knows that anything may be published here."""
+        self._universal_asked = False
+        self._universal_key = f"{broker_id}/*"
+        self._universal_waiting: list[Callable[[], None]] = []
+        self._postroom = postroom
+        self._links = links
+        self._requests = 0
+
+    # From clients.
+
+    def subscribe_client(self, client: Client, message: Subscribe) -> None:
+        """A client subscribes; it hears `Done` with the filter that is in force."""
+        number = class_of(message.when_full)
+        try:
+            if number is None:
+                raise RequestRefusedError(
+                    f"when_full is 'block', 'drop_oldest' or 'disconnect', not {message.when_full!r}"
+                )
+            if message.key not in client.subscriptions:
+                client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
+            filter = client.principal.permitted_subscription(Filter(message.filter))
+        except (FilterError, RequestRefusedError) as error:
+            self.fail(client, message.request, error)
+            return
+        key = f"{client.key}/{message.key}"
+        client.subscriptions[message.key] = key
+        destination = client.destinations.get(number)
+        if destination is None:
+            destination = client.destinations[number] = ClientDestination(client, number)
+        self.install(key, filter, destination, lambda: self._done(client, message.request, str(filter)))
+
+    def unsubscribe_client(self, client: Client, message: Unsubscribe) -> None:
+        """A client unsubscribes."""
+        key = client.subscriptions.pop(message.key, None)
+        if key is None:
+            error = RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
+            self.fail(client, message.request, error)
+            return
+        self._inform(self.tables.unsubscribe([key]))
+        self._done(client, message.request)
+
+    def advertise_client(self, client: Client, message: Advertise) -> None:
+        """A client says what it may publish."""
+        try:
+            filter = client.principal.permitted_advertisement(Filter(message.filter))
+            if client.advertised is None:
+                client.advertised = FilterIndex()
+            elif message.key in client.advertised:
+                client.advertised.remove(message.key)
+            client.principal.limits.require_subscription(len(client.advertised))
+        except (FilterError, RequestRefusedError) as error:
+            self.fail(client, message.request, error)
+            return
+        client.advertised.add(message.key, filter)
+        tells = self.tables.advertise([(f"{client.key}/{message.key}", filter)], client, link=False)
+        self._answer_when_known(tells, lambda: self._done(client, message.request, str(filter)))
+
+    def unadvertise_client(self, client: Client, message: Unadvertise) -> None:
+        """A client takes an advertisement back."""
+        if client.advertised is None or message.key not in client.advertised:
+            error = RequestRefusedError(f"no advertisement {message.key!r} on this connection", "unknown")
+            self.fail(client, message.request, error)
+            return
+        client.advertised.remove(message.key)
+        self._inform(self.tables.unadvertise([f"{client.key}/{message.key}"]))
+        self._done(client, message.request)
+
+    def client_left(self, client: Client) -> None:
+        """Everything of this client goes."""
+        self._inform(self.tables.unsubscribe(list(client.subscriptions.values())))
+        if client.advertised is not None:
+            self._inform(self.tables.unadvertise([f"{client.key}/{key}" for key in client.advertised]))
+
+    # From links.
+
+    def subscribe_link(self, link: Link, messages: Sequence[Subscribe]) -> None:
+        """A neighbour subscribes for whoever is behind it."""
+        items = [(message.key, _filter_of(message)) for message in messages]
+        tells = self.tables.subscribe(items, link.name, link=True)
+        link.stale_subscriptions.difference_update(message.key for message in messages)
+        self._inform(tells)
+        for message in messages:
+            self._when_installed(message.key, link.name, partial(self._done, link, message.request))
+
+    def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
+        """A neighbour takes a subscription back."""
+        if self.tables.origin_of(message.key) == link.name:
+            self._inform(self.tables.unsubscribe([message.key]))
+        self._done(link, message.request)
+
+    def advertise_link(self, link: Link, message: Advertise) -> None:
+        """A neighbour advertises for whoever is behind it."""
+        filter = _filter_of(message)
+        link.stale_advertisements.discard(message.key)
+        tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
+        self._answer_when_known(tells, lambda: self._done(link, message.request), but=link)
+
+    def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
+        """A neighbour takes an advertisement back."""
+        if self.tables.origin_of(message.key) == link.name:
+            self._inform(self.tables.unadvertise([message.key]))
+        self._done(link, message.request)
+
+    def confirmed(self, link: Link, request: int) -> None:
+        """A neighbour has carried out what it was told."""
+        key = link.requests.pop(request, None)
+        if key is not None and link.latest_request.get(key) == request:
+            del link.latest_request[key]
+            for release in link.confirmations.pop(key, ()):
+                release()
+
+    def confirm_all(self, link: Link) -> None:
+        """The session is over: nobody waits for this neighbour any more."""
+        waiting = [release for releases in link.confirmations.values() for release in releases]
+        link.requests.clear()
+        link.latest_request.clear()
+        link.confirmations.clear()
+        for release in waiting:
+            release()
+
+    def synchronise(self, link: Link, done: Callable[[], None]) -> None:
+        """Tell a neighbour everything it should know, in a session that has just begun."""
+        self._inform(self.tables.told_to(link.name))
+        self._when_confirmed([link], done)
+
+    def mark_stale(self, link: Link) -> None:
+        """The neighbour is about to say everything anew: what it does not repeat will be stale."""
+        subscriptions, advertisements = self.tables.from_link(link.name)
+        link.stale_subscriptions = set(subscriptions)
+        link.stale_advertisements = set(advertisements)
+
+    def drop_stale(self, link: Link) -> None:
+        """The neighbour has said everything: what it did not repeat goes."""
+        self._inform(self.tables.unsubscribe(sorted(link.stale_subscriptions)))
+        self._inform(self.tables.unadvertise(sorted(link.stale_advertisements)))
+        link.stale_subscriptions = set()
+        link.stale_advertisements = set()
+
+    def remove_link(self, link: Link) -> None:
+        """The link is no more, and nothing comes from behind it."""
+        self._inform(self.tables.remove_link(link.name))
+
+    # For everybody.
+
+    def install(self, key: str, filter: Filter, destination: Hashable, done: Callable[[], None]) -> None:
+        """Add a subscription of somebody here; `done` is called when it is installed everywhere."""
+        self._inform(self.tables.subscribe([(key, filter)], destination, link=False))
+        self._when_installed(key, None, done)
+
+    def withdraw(self, key: str) -> None:
+        """Remove a subscription of somebody here."""
+        self._inform(self.tables.unsubscribe([key]))
+
+    def announce_anything(self, then: Callable[[], None] | None = None) -> None:
+        """Tell everybody, once, that anything may be published here; `then` is called when they know."""
+        if self.universal:
+            if then is not None:
+                then()
+            return
+        if then is not None:
+            self._universal_waiting.append(then)
+        if not self._universal_asked:
+            self._universal_asked = True
+            tells = self.tables.advertise([(self._universal_key, ANYTHING)], self, link=False)
+            self._answer_when_known(tells, self._universal_known)
+
+    def _universal_known(self) -> None:
+        self.universal = True
+        waiting, self._universal_waiting = self._universal_waiting, []
+        for then in waiting:
+            then()
+
+    def fail(self, party: Party, request: int, error: Exception) -> None:
+        """Answer a request with what was wrong with it."""
+        code = error.code if isinstance(error, RequestRefusedError) else "filter"
+        self._postroom.tell(party, Failed(request, code, str(error)))
+        if code in ("denied", "limit"):
+            self._postroom.note("warning", "request refused", party=party.name, code=code, reason=str(error))
+
+    # Telling and waiting.
+
+    def _done(self, party: Party, request: int, text: str = "") -> None:
+        if party.connection is not None or isinstance(party, Link):
+            self._postroom.tell(party, Done(request, text))
+
+    def _inform(self, tells: Iterable[Tell]) -> None:
+        for tell in tells:
+            link = self._links.get(tell.link)
+            # A link that is down hears everything when its next session begins; one whose session may
+            # be resumed hears it in that session, as long as not too much has come together.
+            if link is None or not link.incarnation:
+                continue
+            self._requests += 1
+            message = _message_of(tell, self._requests)
+            if tell.verb in (Verb.SUBSCRIBE, Verb.ADVERTISE) and link.channel.connected:
+                link.requests[self._requests] = tell.key
+                link.latest_request[tell.key] = self._requests
+                link.confirmations.setdefault(tell.key, [])
+            self._postroom.tell(link, message)
+
+    def _when_installed(self, key: str, origin: str | None, done: Callable[[], None]) -> None:
+        """Call `done` once every link that needs this subscription, or one that covers it, has it."""
+        pending = Pending()
+        for name, link in self._links.items():
+            if name == origin:
+                continue
+            representative = self.tables.representative(name, key)
+            if representative is not None and representative in link.confirmations:
+                link.confirmations[representative].append(pending.share())
+        pending.follow(done)
+        pending.release()
+
+    def _answer_when_known(
+        self, tells: Iterable[Tell], done: Callable[[], None], but: Link | None = None
+    ) -> None:
+        """Call `done` once every link knows all advertisements it was told so far."""
+        self._inform(tells)
+        self._when_confirmed([link for link in self._links.values() if link is not but], done)
+
+    def _when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
+        """Call `done` once these links have confirmed everything they were told so far."""
+        pending = Pending()
+        for link in links:
+            for releases in link.confirmations.values():
+                releases.append(pending.share())
+        pending.follow(done)
+        pending.release()
+
+
+def _filter_of(message: Subscribe | Advertise) -> Filter:
+    try:
+        return Filter(message.filter)
+    except FilterError as error:
+        raise RemoteProtocolError(f"the filter of {message.key!r} is not one: {error}") from None
+
+
+def _message_of(tell: Tell, request: int) -> Message:
+    if tell.verb is Verb.UNSUBSCRIBE:
+        return Unsubscribe(request, tell.key)
+    if tell.verb is Verb.UNADVERTISE:
+        return Unadvertise(request, tell.key)
+    kind = Subscribe if tell.verb is Verb.SUBSCRIBE else Advertise
+    return kind(request, tell.key, str(tell.filter))

@@ -1,0 +1,126 @@
+"""Who is a broker talking to?
+
+A *party* is whoever is at the other end of a channel: a neighbouring broker (a link) or a client. A link
+outlives its connections; a client's party ends with its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from braid.broker.settling import SettleLine
+from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
+
+if TYPE_CHECKING:
+    from braid.broker.access import Principal, RateLimiter
+    from braid.matching import FilterIndex
+    from braid.protocol.messages import Message
+
+__all__ = ["CLASSES", "Client", "ClientDestination", "Link", "Party", "Release", "class_of"]
+
+Release: TypeAlias = Callable[[], None]
+
+# The delivery classes of a client's subscriptions, by what they choose for the moment they fall behind.
+CLASSES = {"block": 1, "drop_oldest": 2, "disconnect": 3}
+
+
+def class_of(when_full: str) -> int | None:
+    """The number of a delivery class, or None if there is no such choice."""
+    return CLASSES.get(when_full)
+
+
+class Party:
+    """The state that links and clients share."""
+
+    def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
+        self.name = name
+        self.connection: int | None = None
+        self.channel: Channel[Release] = Channel(settings)
+        self.line = SettleLine(self.channel, lambda: changed(self))
+        self.outside: list[Message] = []
+        """Messages that are not part of the channel, to be sent with the next write."""
+        self.again: list[Frame] = []
+        """Frames of a resumed session, to be sent before all else."""
+        self.heard_at_us = 0
+        self.pinged = False
+        self.holds_up: set[Party] = set()
+        """Those who get no credit because this party is behind."""
+        self.held_up_by: set[object] = set()
+        """Those who are behind, so that this party gets no credit."""
+        self.behind_since_us: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Link(Party):
+    """A neighbouring broker."""
+
+    def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
+        super().__init__(name, settings, changed)
+        self.address = ""
+        self.incarnation = ""
+        """The peer's, of the session that the channel is in; empty if it cannot be resumed."""
+        self.dialled = False
+        """Whether we opened the present connection."""
+        self.complete = False
+        """Whether the peer has said since our start that its tables hold everything behind it."""
+        self.said_complete = False
+        """Whether it has said so in this session."""
+        self.told_complete = False
+        """Whether we have said so in this session."""
+        self.session = 0
+        """Rises with every session."""
+        self.session_at_us = 0
+        self.confirmed_session = 0
+        """The last session in which the neighbour confirmed everything that we said at its beginning."""
+        self.stale_subscriptions: set[str] = set()
+        self.stale_advertisements: set[str] = set()
+        self.requests: dict[int, str] = {}
+        """What we told the peer and it has not confirmed: request number to key."""
+        self.latest_request: dict[str, int] = {}
+        """The last such request about a key: only its confirmation counts."""
+        self.confirmations: dict[str, list[Release]] = {}
+        """Who waits for the confirmation of a key."""
+
+
+class ClientDestination:
+    """The subscriptions of one client that choose the same for the moment they fall behind."""
+
+    __slots__ = ("client", "number")
+
+    def __init__(self, client: Client, number: int) -> None:
+        self.client = client
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"<{self.client.name} class {self.number}>"
+
+
+class Client(Party):
+    """A connected client."""
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        principal: Principal,
+        limiter: RateLimiter,
+        settings: ChannelSettings,
+        changed: Callable[[Party], None],
+    ) -> None:
+        super().__init__(name, settings, changed)
+        self.key = key
+        """The beginning of the global keys of its subscriptions and advertisements."""
+        self.principal = principal
+        self.limiter = limiter
+        self.subscriptions: dict[str, str] = {}
+        """Its own keys to the global ones."""
+        self.destinations: dict[int, ClientDestination] = {}
+        self.advertised: FilterIndex[str] | None = None
+        """What it says it publishes; None as long as it says nothing."""
+        self.unrouted: list[tuple[int, PublicationBatch]] = []
+        """Batches that wait until subscriptions can have found their way here (bounded by its credit)."""
+        self.logs: set[str] = set()
+        """The durable subscriptions it reads."""

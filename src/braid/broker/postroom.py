@@ -1,0 +1,216 @@
+"""What goes out at the end of a turn, and who has to wait?
+
+Everything that is said to a party passes here. At the end of a turn each party that something changed
+for gets one write: what the channel lets out, and an acknowledgement if one is due.
+
+Back-pressure: a party is *behind* while more waits for it than its bound. Whoever sends something to
+a party that is behind gets no further credit until it has caught up by half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from braid.broker.parties import CLASSES, Client, Link, Party, Release
+from braid.protocol import Frame
+from braid.protocol.effects import Close, Effect, Note, Send
+from braid.protocol.messages import Refused
+
+if TYPE_CHECKING:
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol import PublicationBatch
+    from braid.protocol.codec import Body
+    from braid.protocol.messages import Message
+
+__all__ = ["Counters", "Postroom"]
+
+_DROP_OLDEST = CLASSES["drop_oldest"]
+_DISCONNECT = CLASSES["disconnect"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened so often since the start."""
+
+    received: int = 0
+    """Publications that arrived, from clients and links."""
+    published: int = 0
+    """Those of them that came from clients here."""
+    duplicates: int = 0
+    refused: int = 0
+    delivered: int = 0
+    """Publications handed to clients here."""
+    forwarded: int = 0
+    """Publications passed on to links."""
+    stored: int = 0
+    """Rows appended to the logs of durable subscriptions."""
+    dropped: int = 0
+    """Publications dropped for consumers or links that were behind, as they chose."""
+    looped: int = 0
+    """Publications that had crossed too many links."""
+    resent_frames: int = 0
+    matched_batches: int = 0
+    match_us: int = 0
+
+
+class Postroom:
+    """Collects what a turn leads to."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        self.now_us = 0
+        self._effects: list[Effect] = []
+        self._changed: dict[Party, None] = {}
+        self._unacknowledged: dict[Party, None] = {}
+        self._acknowledge_at_us: int | None = None
+
+    # What the desks say.
+
+    def effect(self, effect: Effect) -> None:
+        """Have the driver do something, in order with everything else."""
+        self._effects.append(effect)
+
+    def note(self, level: str, what: str, **fields: Any) -> None:
+        """A line for the log."""
+        self._effects.append(Note(level, what, fields))
+
+    def tell(self, party: Party, message: Message) -> None:
+        """Say something in a party's channel."""
+        party.channel.offer(message)
+        self._changed[party] = None
+
+    def aside(self, party: Party, message: Message) -> None:
+        """Say something on a party's present connection only."""
+        party.outside.append(message)
+        self._changed[party] = None
+
+    def changed(self, party: Party) -> None:
+        """Something may have to be written or acknowledged."""
+        self._changed[party] = None
+
+    def offer(self, party: Party, body: Body, care: Release | None) -> None:
+        """Put something in line that somebody may care for."""
+        party.channel.offer(body, care)
+        self._changed[party] = None
+
+    def refuse(self, connection: int, code: str, reason: str) -> None:
+        """End a connection and tell its other side why."""
+        self._effects.append(Send(connection, [Frame(0, Refused(code, reason))]))
+        self._effects.append(Close(connection, reason))
+
+    # Publications and those who are behind.
+
+    def pass_on(
+        self, party: Party, batch: PublicationBatch, care: Release | None, source: Party | None
+    ) -> None:
+        """Put publications in line, and hold up their source if the party is behind."""
+        party.channel.offer(batch, care)
+        self._changed[party] = None
+        if isinstance(party, Client):
+            self._bound_client(party, batch.target, source)
+        elif party.channel.backlog_bytes > self.settings.link_queue_bytes_max:
+            if not party.channel.connected:
+                self.counters.dropped += party.channel.drop_oldest(
+                    max(0, self.settings.link_queue_bytes_max - party.channel.unsettled_bytes), 0
+                )
+            if party.channel.backlog_bytes > self.settings.link_queue_bytes_max:
+                self._hold_up(source, party)
+
+    def _bound_client(self, client: Client, target: int, source: Party | None) -> None:
+        bytes_max = self.settings.client_queue_bytes_max
+        if client.channel.waiting_bytes <= bytes_max:
+            return
+        if target == _DROP_OLDEST:
+            self.counters.dropped += client.channel.drop_oldest(bytes_max, target)
+        elif target == _DISCONNECT and client.connection is not None:
+            self.refuse(client.connection, "slow", "the client fell too far behind, as it had allowed for")
+            client.connection = None  # the driver's `Closed` ends the party
+        if client.channel.waiting_bytes > bytes_max:
+            self._hold_up(source, client)
+
+    def _hold_up(self, source: Party | None, behind: Party) -> None:
+        if behind.behind_since_us is None:
+            behind.behind_since_us = self.now_us
+        if source is not None and source is not behind:
+            behind.holds_up.add(source)
+            source.held_up_by.add(behind)
+            source.channel.withheld = True
+
+    def caught_up(self, party: Party) -> None:
+        """A party has taken something: let go those it held up if that is enough."""
+        if party.behind_since_us is None:
+            return
+        bound = (
+            self.settings.link_queue_bytes_max
+            if isinstance(party, Link)
+            else self.settings.client_queue_bytes_max
+        )
+        waiting = party.channel.backlog_bytes if isinstance(party, Link) else party.channel.waiting_bytes
+        if waiting * 2 <= bound:
+            self.let_go(party)
+        else:
+            party.behind_since_us = self.now_us  # it moves
+
+    def let_go(self, party: Party) -> None:
+        """Nobody waits for this party any more."""
+        party.behind_since_us = None
+        for source in party.holds_up:
+            source.held_up_by.discard(party)
+            if not source.held_up_by:
+                source.channel.withheld = False
+                self._changed[source] = None
+        party.holds_up.clear()
+
+    def forget(self, party: Party) -> None:
+        """The party has gone."""
+        self.let_go(party)
+        for behind in party.held_up_by:
+            if isinstance(behind, Party):
+                behind.holds_up.discard(party)
+        party.held_up_by.clear()
+        self._changed.pop(party, None)
+        self._unacknowledged.pop(party, None)
+
+    # The end of a turn.
+
+    def deadline_us(self) -> int | None:
+        """When waiting acknowledgements go out at the latest."""
+        return self._acknowledge_at_us
+
+    def collect(self) -> list[Effect]:
+        """Everything this turn leads to."""
+        if self._acknowledge_at_us is not None and self.now_us >= self._acknowledge_at_us:
+            self._acknowledge_at_us = None
+            overdue, self._unacknowledged = self._unacknowledged, {}
+            for party in overdue:
+                self._write(party, acknowledge=True)
+        while self._changed:
+            changed, self._changed = self._changed, {}
+            for party in changed:
+                self._write(party, acknowledge=party.channel.acknowledgement_due())
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _write(self, party: Party, acknowledge: bool) -> None:
+        if party.connection is None:
+            return
+        frames = [Frame(0, message) for message in party.outside]
+        party.outside.clear()
+        if party.again:
+            self.counters.resent_frames += len(party.again)
+            frames.extend(party.again)
+            party.again = []
+        frames.extend(party.channel.take())
+        if acknowledge:
+            told = party.channel.acknowledgement()
+            if told is not None:
+                frames.append(Frame(0, told))
+            self._unacknowledged.pop(party, None)
+        elif party.channel.acknowledgement_waits:
+            self._unacknowledged[party] = None
+            if self._acknowledge_at_us is None:
+                self._acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
+        if frames:
+            self._effects.append(Send(party.connection, frames))

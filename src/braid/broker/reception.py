@@ -1,0 +1,245 @@
+"""Who has just come through the door?
+
+Every connection begins with a greeting. Until it is done nothing else is accepted from it, and it has
+only so long. Clients become a party of their own; brokers get the link they had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from braid.broker.access import RateLimiter
+from braid.broker.parties import Client, Link
+from braid.broker.settings import checked_broker_id
+from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
+from braid.protocol import Frame
+from braid.protocol.effects import Close, Send
+from braid.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.broker.access import AccessPolicy
+    from braid.broker.on_link import LinkDesk
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol.inputs import Opened
+    from braid.protocol.messages import Message
+
+__all__ = ["Reception", "Visitor"]
+
+NAME_LENGTH_MAX = 200
+
+
+@dataclass(slots=True)
+class Visitor:
+    """A connection that has not been greeted yet."""
+
+    opened: Opened
+    since_us: int
+
+
+class Reception:
+    """Greets connections."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        incarnation: str,
+        access: AccessPolicy,
+        postroom: Postroom,
+        links: LinkDesk,
+        changed: Callable[[Party], None],
+    ) -> None:
+        self.visitors: dict[int, Visitor] = {}
+        self.parties: dict[int, Party] = {}
+        self.clients: dict[Client, None] = {}
+        self.closed = False
+        """Nobody new is let in."""
+        self._settings = settings
+        self._incarnation = incarnation
+        self._access = access
+        self._postroom = postroom
+        self._links = links
+        self._changed = changed
+        self._clients_ever = 0
+        self._connections: dict[str, int] = {}
+
+    def opened(self, opened: Opened) -> None:
+        """A connection is there."""
+        if opened.dialled is None:
+            if self.closed:
+                self._postroom.refuse(opened.connection, "closing", "this broker is shutting down")
+                return
+            if len(self.visitors) + len(self.parties) >= self._settings.connections_max:
+                self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
+                return
+        self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        if opened.dialled is not None:
+            link = self._links.resumable(opened.dialled)
+            hello = Hello(
+                PROTOCOL_VERSION,
+                "broker",
+                self._settings.broker_id,
+                self._incarnation,
+                resumes=link.incarnation if link is not None else "",
+                received=link.channel.received if link is not None else 0,
+                credit=self._settings.link.window_bytes,
+                address=self._settings.address,
+            )
+            self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
+
+    def greeted(self, connection: int, message: Message) -> Party | None:
+        """The first message of a visitor; returns the party it has become.
+
+        Raises:
+            RemoteProtocolError: that is no way to greet.
+            RequestRefusedError: it is not let in.
+        """
+        visitor = self.visitors[connection]
+        if visitor.opened.dialled is not None:
+            if isinstance(message, Refused):
+                self._postroom.note(
+                    "error",
+                    "a neighbour refuses the link",
+                    address=visitor.opened.dialled,
+                    code=message.code,
+                    reason=message.reason,
+                )
+                self._postroom.effect(Close(connection, message.reason))
+                return None
+            if not isinstance(message, Welcome):
+                raise RemoteProtocolError(f"a Welcome was expected, not a {type(message).__name__}")
+            return self._welcomed(connection, visitor.opened.dialled, message)
+        if not isinstance(message, Hello):
+            raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
+        _require_version(message.version)
+        if (
+            not 0 < len(message.name) <= NAME_LENGTH_MAX
+            or not 0 < len(message.incarnation) <= NAME_LENGTH_MAX
+        ):
+            raise RemoteProtocolError(f"names have 1 to {NAME_LENGTH_MAX} characters")
+        principal = self._access.authenticate(message.token, visitor.opened.certificate, message.role)
+        if message.role == "broker":
+            return self._broker(connection, message)
+        if message.role != "client":
+            raise RemoteProtocolError(f"a role is 'client' or 'broker', not {message.role!r}")
+        held = self._connections.get(principal.name, 0)
+        principal.limits.require_connection(held)
+        self._connections[principal.name] = held + 1
+        self._clients_ever += 1
+        client = Client(
+            message.name,
+            f"{self._settings.broker_id}/{self._incarnation[:8]}.{self._clients_ever}",
+            principal,
+            RateLimiter(principal.limits),
+            self._settings.client,
+            self._changed,
+        )
+        self._enter(connection, client)
+        self.clients[client] = None
+        client.channel.restart(message.credit)
+        self._postroom.aside(
+            client,
+            Welcome(
+                PROTOCOL_VERSION,
+                self._settings.broker_id,
+                self._incarnation,
+                credit=client.channel.credit_to_grant,
+                frame_bytes_max=min(self._settings.frame_bytes_max, principal.limits.frame_bytes_max),
+                address=self._settings.address,
+            ),
+        )
+        self._postroom.note("info", "client connected", client=client.name, principal=principal.name)
+        return client
+
+    def _broker(self, connection: int, hello: Hello) -> Link | None:
+        checked = _checked_id(hello.name)
+        self._links.require_other(checked)
+        known = self._links.links.get(checked)
+        if known is not None and known.connection is not None:
+            if not self._links.prefer(known, dialled=False):
+                raise RequestRefusedError("there is a connection between us already", "double")
+            self._replace(known)
+        link, resumed = self._links.accepted(hello)
+        link.dialled = False
+        self._enter(connection, link)
+        self._postroom.aside(
+            link,
+            Welcome(
+                PROTOCOL_VERSION,
+                self._settings.broker_id,
+                self._incarnation,
+                resumes=hello.incarnation if resumed else "",
+                received=link.channel.received,
+                credit=link.channel.credit_to_grant,
+                frame_bytes_max=self._settings.frame_bytes_max,
+                address=self._settings.address,
+            ),
+        )
+        self._links.begun(link, resumed)
+        self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
+        return link
+
+    def _welcomed(self, connection: int, address: str, welcome: Welcome) -> Link | None:
+        _require_version(welcome.version)
+        self._links.require_other(_checked_id(welcome.name))
+        known = self._links.links.get(welcome.name)
+        if known is not None and known.connection is not None:
+            if not self._links.prefer(known, dialled=True):
+                self._links.neighbours[address].broker_id = welcome.name
+                self._postroom.effect(Close(connection, "there is a connection between us already"))
+                return None
+            self._replace(known)
+        resumed = known is not None and welcome.resumes == self._incarnation
+        link = self._links.welcomed(address, welcome)
+        link.dialled = True
+        self._enter(connection, link)
+        self._links.begun(link, resumed)
+        self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
+        return link
+
+    def _replace(self, link: Link) -> None:
+        """The connection a link has is given up for a new one."""
+        if link.connection is not None:
+            del self.parties[link.connection]
+            self._postroom.effect(Close(link.connection, "another connection has taken over"))
+            self._links.disconnected(link)
+
+    def _enter(self, connection: int, party: Party) -> None:
+        del self.visitors[connection]
+        self.parties[connection] = party
+        party.connection = connection
+        party.heard_at_us = self._postroom.now_us
+        party.pinged = False
+        party.outside.clear()
+
+    def left(self, client: Client) -> None:
+        """A client has gone."""
+        self.clients.pop(client, None)
+        held = self._connections.get(client.principal.name, 0) - 1
+        if held > 0:
+            self._connections[client.principal.name] = held
+        else:
+            self._connections.pop(client.principal.name, None)
+
+    def overdue(self) -> list[int]:
+        """Visitors that have taken too long."""
+        oldest = self._postroom.now_us - self._settings.handshake_us_max
+        return [connection for connection, visitor in self.visitors.items() if visitor.since_us < oldest]
+
+
+def _require_version(version: int) -> None:
+    if version != PROTOCOL_VERSION:
+        raise RequestRefusedError(
+            f"version {PROTOCOL_VERSION} of the protocol is spoken here, not {version}", "version"
+        )
+
+
+def _checked_id(name: str) -> str:
+    try:
+        return checked_broker_id(name)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(str(error)) from None

@@ -1,0 +1,87 @@
+"""What can be chosen about a broker, and at what price?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from braid.errors import ConfigurationError
+from braid.protocol import FRAME_BYTES_MAX, ChannelSettings
+
+__all__ = ["BrokerSettings", "checked_broker_id"]
+
+_BROKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def checked_broker_id(text: str) -> str:
+    """The id, or a `ConfigurationError` that says what ids look like."""
+    if not _BROKER_ID.fullmatch(text):
+        raise ConfigurationError(
+            f"a broker's id has 1 to 64 letters, digits, dots, dashes and underscores; {text!r} does not fit"
+        )
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings:
+    """The choices of one broker."""
+
+    broker_id: str
+    """Its name in the network: 1 to 64 letters, digits, dots, dashes and underscores, unlike all others."""
+    address: str = ""
+    """Where neighbours and clients can reach it, as it is told to others."""
+    neighbours: tuple[str, ...] = ()
+    """Addresses of brokers to link to. One side of a link is enough. The network must stay a tree."""
+    flooding: bool = False
+    """Announce at start that anything may be published here. True: the first publication that was not
+    advertised need not wait for a round through the network; subscriptions travel here though nobody
+    publishes."""
+    hops_max: int = 64
+    """Links a publication may cross. It must exceed the longest path of the network; a loop ends there."""
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    """The largest frame accepted. Higher: larger bodies, more memory per connection."""
+    link: ChannelSettings = field(default_factory=ChannelSettings)
+    """How much may be under way on a link."""
+    client: ChannelSettings = field(default_factory=lambda: ChannelSettings(window_bytes=FRAME_BYTES_MAX))
+    """How much may be under way on a client's connection."""
+    link_queue_bytes_max: int = 64 * 1024 * 1024
+    """Publications kept for one neighbour. Beyond it those who send them get no more credit, and while the
+    link is down the oldest that are not acknowledged delivery are dropped."""
+    client_queue_bytes_max: int = 16 * 1024 * 1024
+    """Publications waiting for one client. Beyond it the subscription's own choice decides."""
+    stall_us_max: int = 30_000_000
+    """How long a client may keep others waiting without reading anything, before it is disconnected."""
+    heartbeat_us: int = 2_000_000
+    """Silence after which a peer is asked whether it is there; after three times as long it is given up.
+    Lower: failures are noticed sooner, more small messages."""
+    handshake_us_max: int = 10_000_000
+    """How long a new connection may take to say who it is."""
+    connections_max: int = 10_000
+    """Connections at a time, greeted or not. Each costs a few kilobytes."""
+    redial_us_min: int = 100_000
+    """The first pause before a lost neighbour is dialled again; it doubles up to the next setting."""
+    redial_us_max: int = 5_000_000
+    """The longest such pause. Lower: sooner back, more attempts at what is not there."""
+    recovery_us_max: int = 5_000_000
+    """How long a started broker waits for its neighbours' tables before it accepts publications.
+    Acknowledged publications for neighbours known from before wait for them without limit."""
+    durable_window_bytes: int = 1024 * 1024
+    """Rows of one durable subscription sent ahead of what its client has taken in."""
+    durable_tail_bytes: int = 4 * 1024 * 1024
+    """Recent rows of one log kept in memory, so that a reader who keeps up costs no reads."""
+    persist_bytes_max: int = 64 * 1024 * 1024
+    """Rows handed to the store and not yet safe. Beyond it publishers get no more credit."""
+    drain_us_max: int = 10_000_000
+    """How long a broker that was asked to stop waits for others to take what it holds."""
+
+    def __post_init__(self) -> None:
+        checked_broker_id(self.broker_id)
+        for name in ("hops_max", "frame_bytes_max", "link_queue_bytes_max", "client_queue_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.hops_max > 255:
+            raise ConfigurationError(f"hops_max must be at most 255, not {self.hops_max}")
+        if self.redial_us_min > self.redial_us_max:
+            raise ConfigurationError(
+                f"redial_us_min ({self.redial_us_min}) must not exceed redial_us_max ({self.redial_us_max})"
+            )

@@ -1,0 +1,117 @@
+"""Who still waits for an acknowledged publication to be safe?
+
+A batch that asks for acknowledged delivery is *pending* here until every share of it is settled: each
+link it went to, each client, each log. Its sender then hears of it, cumulatively: a frame counts as
+settled when it and all before it are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.matching.columns import IntArray
+    from braid.protocol import Channel, PublicationBatch
+
+__all__ = ["Pending", "SettleLine", "Unsettled"]
+
+
+class Pending:
+    """One acknowledged batch and the shares of it that are not settled yet."""
+
+    __slots__ = ("_followers", "shares")
+
+    def __init__(self) -> None:
+        # The first share is the router's own, until it has found everybody concerned.
+        self.shares = 1
+        self._followers: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        """Nobody is waited for."""
+        return self.shares == 0
+
+    def share(self) -> Callable[[], None]:
+        """One more to wait for; call what is returned when it is settled."""
+        self.shares += 1
+        return self.release
+
+    def release(self) -> None:
+        """One share is settled."""
+        self.shares -= 1
+        if self.shares == 0:
+            followers, self._followers = self._followers, []
+            for follower in followers:
+                follower()
+
+    def follow(self, follower: Callable[[], None]) -> None:
+        """Call this when everything is settled."""
+        if self.done:
+            follower()
+        else:
+            self._followers.append(follower)
+
+
+class SettleLine:
+    """The pending batches from one sender, in the order of their frames."""
+
+    def __init__(self, channel: Channel[Callable[[], None]], changed: Callable[[], None]) -> None:
+        self._channel = channel
+        self._changed = changed
+        self._line: deque[tuple[int, Pending]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def enter(self, sequence: int) -> Pending:
+        """A new pending batch; frames come in ascending order."""
+        pending = Pending()
+        self._line.append((sequence, pending))
+        pending.follow(self.advance)
+        return pending
+
+    def advance(self) -> None:
+        """Tell the channel how far everything is settled."""
+        line = self._line
+        while line and line[0][1].done:
+            line.popleft()
+        settled = line[0][0] - 1 if line else self._channel.received
+        if settled > self._channel.settled:
+            self._channel.settled = settled
+            self._changed()
+
+    def clear(self) -> None:
+        """The sender's session has ended: nobody waits for these any more."""
+        self._line.clear()
+
+
+class Unsettled:
+    """The pending batches of each publisher, to find those that a repeated publication belongs to."""
+
+    def __init__(self) -> None:
+        self._by_publisher: dict[str, list[tuple[IntArray, Pending]]] = {}
+
+    def enter(self, batch: PublicationBatch, pending: Pending) -> None:
+        """Remember a batch until it is settled."""
+        self._by_publisher.setdefault(batch.publisher, []).append((batch.sequences, pending))
+        pending.follow(lambda: self._forget(batch.publisher, pending))
+
+    def _forget(self, publisher: str, pending: Pending) -> None:
+        left = [item for item in self._by_publisher.get(publisher, ()) if item[1] is not pending]
+        if left:
+            self._by_publisher[publisher] = left
+        else:
+            self._by_publisher.pop(publisher, None)
+
+    def of(self, publisher: str, sequences: IntArray) -> list[Pending]:
+        """The pending batches that hold any of these publications."""
+        return [
+            pending
+            for held, pending in self._by_publisher.get(publisher, ())
+            if np.isin(sequences, held).any()
+        ]

@@ -1,0 +1,290 @@
+"""A network of broker cores in one process, driven step by step.
+
+The third driver beside sockets and the simulator: what one side sends arrives at the other, in order,
+through the real codec. Connections can be cut, brokers killed and started again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from braid.broker.core import BrokerCore
+from braid.broker.settings import BrokerSettings
+from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
+from braid.protocol.batch import encode_record
+from braid.protocol.effects import Close, Dial, Drained, Note, Pause, Persist, ReadLog, Send
+from braid.protocol.inputs import Closed, Input, LogRead, Opened, Persisted, Received, Tick
+from braid.protocol.log import MemoryStore
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Acknowledgement,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    StoredPublications,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from braid.broker.access import AccessPolicy
+    from braid.language import Publication
+
+__all__ = ["Network", "WireClient"]
+
+STEPS_MAX = 200_000
+
+
+class WireClient:
+    """A client that only speaks the protocol, and remembers what it hears."""
+
+    def __init__(self, network: Network, name: str, broker: str, *, token: str | None = None) -> None:
+        self.name = name
+        self.broker = broker
+        self.heard: list[Message] = []
+        self.publications: list[Publication] = []
+        self.stored: list[tuple[str, int, Publication]] = []
+        self.settles = True
+        self.channel: Channel[Any] = Channel(ChannelSettings())
+        self.connection = network.connect_client(self, broker)
+        self.sequence = 0
+        self.open = True
+        self._network = network
+        self._say(Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=1 << 22))
+
+    def _say(self, message: Message) -> None:
+        self._network.from_client(self, [Frame(0, message)])
+
+    def ask(self, message: Message) -> None:
+        """Send a sequenced message."""
+        self.channel.offer(message)
+        self.flush()
+
+    def flush(self) -> None:
+        frames = self.channel.take()
+        if frames:
+            self._network.from_client(self, frames)
+
+    def publish(self, *attributes: dict[str, Any], acknowledged: bool = False, publisher: str = "") -> None:
+        """Publish these as one batch."""
+        first = self.sequence + 1
+        self.sequence += len(attributes)
+        records = [encode_record(values, 0) for values in attributes]
+        numbers = range(first, self.sequence + 1)
+        batch = PublicationBatch.of(
+            publisher or self.name, numbers, records, acknowledged=acknowledged, receipt=True
+        )
+        self.channel.offer(batch, "care" if acknowledged else None)
+        self.flush()
+
+    def receive(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            body = frame.body
+            if frame.sequence and not self.channel.accept(frame):
+                continue
+            if isinstance(body, PublicationBatch):
+                self.publications.extend(body.publications())
+            elif isinstance(body, Welcome):
+                self.channel.restart(body.credit)
+                self.heard.append(body)
+            elif isinstance(body, Acknowledgement):
+                self.channel.acknowledged(body)
+            elif isinstance(body, Ping):
+                self._say(Pong(body.number))
+            else:
+                if isinstance(body, StoredPublications):
+                    from braid.protocol.batch import decode_record
+
+                    for offset, (publisher, sequence, record) in enumerate(body.rows, body.first_offset):
+                        self.stored.append((body.name, offset, decode_record(record, publisher, sequence)))
+                self.heard.append(body)
+        if self.settles:
+            self.channel.settled = self.channel.received
+        told = self.channel.acknowledgement()
+        if told is not None:
+            self._say(told)
+        self.flush()
+
+    def values(self, name: str) -> list[Any]:
+        """One attribute of everything received, in order."""
+        return [publication.attributes.get(name) for publication in self.publications]
+
+    def answers(self, kind: type) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+
+class Network:
+    """Brokers by id; a broker's address is its id."""
+
+    def __init__(self) -> None:
+        self.now_us = 1_000_000
+        self.cores: dict[str, BrokerCore] = {}
+        self.stores: dict[str, MemoryStore] = {}
+        self.settings: dict[str, BrokerSettings] = {}
+        self.notes: list[tuple[str, Note]] = []
+        self.drained: set[str] = set()
+        self.frozen_stores: set[str] = set()
+        self._access: dict[str, AccessPolicy | None] = {}
+        self._starts = 0
+        self._connections = 0
+        # A connection at a broker: (broker, number) to the other end, another broker's or a client.
+        self._ends: dict[tuple[str, int], tuple[str, int] | WireClient] = {}
+        self._decoders: dict[tuple[str, int], FrameDecoder] = {}
+        self._queue: deque[tuple[str, Input]] = deque()
+        self._store_queue: deque[tuple[str, BrokerCore, Persist | ReadLog]] = deque()
+
+    # Building.
+
+    def start(
+        self,
+        name: str,
+        *,
+        neighbours: tuple[str, ...] = (),
+        access: AccessPolicy | None = None,
+        store: bool = False,
+        **settings: Any,
+    ) -> BrokerCore:
+        """Start a broker, or start it again (with the store it had)."""
+        self._starts += 1
+        if name not in self.settings:
+            self.settings[name] = BrokerSettings(
+                broker_id=name, address=name, neighbours=neighbours, **settings
+            )
+            self._access[name] = access
+            if store:
+                self.stores[name] = MemoryStore()
+        kept = self.stores.get(name)
+        core = BrokerCore(
+            self.settings[name],
+            incarnation=f"{name}-{self._starts}",
+            seed=self._starts,
+            access=self._access[name],
+            store=kept.state() if kept is not None else None,
+        )
+        self.cores[name] = core
+        self._queue.append((name, Tick()))
+        return core
+
+    def kill(self, name: str) -> None:
+        """As `kill -9`: what is in memory is gone, and so are the connections."""
+        del self.cores[name]
+        for end in [end for end in self._ends if end[0] == name]:
+            self._cut(end)
+
+    def cut(self, left: str, right: str) -> None:
+        """Break the connection between two brokers; both notice."""
+        for end, other in list(self._ends.items()):
+            if end[0] == left and isinstance(other, tuple) and other[0] == right:
+                self._cut(end)
+
+    def _cut(self, end: tuple[str, int]) -> None:
+        other = self._ends.pop(end, None)
+        self._queue.append((end[0], Closed(end[1], "cut")))
+        if isinstance(other, WireClient):
+            other.open = False
+        elif other is not None and self._ends.pop(other, None) is not None:
+            self._queue.append((other[0], Closed(other[1], "cut")))
+
+    def client(self, name: str, broker: str, *, token: str | None = None) -> WireClient:
+        client = WireClient(self, name, broker, token=token)
+        self.run()
+        return client
+
+    def connect_client(self, client: WireClient, broker: str) -> int:
+        self._connections += 1
+        self._ends[(broker, self._connections)] = client
+        self._decoders[(broker, self._connections)] = FrameDecoder()
+        self._queue.append((broker, Opened(self._connections, client.name)))
+        return self._connections
+
+    def leave(self, client: WireClient) -> None:
+        """A client's connection breaks."""
+        self._cut((client.broker, client.connection))
+
+    # Running.
+
+    def from_client(self, client: WireClient, frames: list[Frame]) -> None:
+        end = (client.broker, client.connection)
+        if end in self._ends:
+            decoded = self._decoders[end].feed(encode_frames(frames))
+            self._queue.append((client.broker, Received(client.connection, decoded)))
+
+    def run(self, *, us: int = 0) -> None:
+        """Until nothing moves; then let so much time pass, in steps."""
+        self._settle()
+        end_us = self.now_us + us
+        while self.now_us < end_us:
+            deadlines = [core.next_deadline_us() for core in self.cores.values()]
+            due = min((time for time in deadlines if time is not None), default=end_us)
+            self.now_us = min(max(due, self.now_us + 1000), end_us)
+            for name in sorted(self.cores):
+                self._queue.append((name, Tick()))
+            self._settle()
+
+    def _settle(self) -> None:
+        for _ in range(STEPS_MAX):
+            if self._queue:
+                name, stimulus = self._queue.popleft()
+                core = self.cores.get(name)
+                if core is not None:
+                    for effect in core.handle(stimulus, self.now_us):
+                        self._perform(name, core, effect)
+            elif not self._store_step():
+                return
+        raise AssertionError("the network does not come to rest")
+
+    def _store_step(self) -> bool:
+        for index, (name, core, effect) in enumerate(self._store_queue):
+            if name in self.frozen_stores:
+                continue
+            del self._store_queue[index]
+            store = self.stores[name]
+            if isinstance(effect, Persist):
+                store.apply(effect.operations)
+                answer: Input = Persisted(effect.token)
+            else:
+                rows = store.read(effect.name, effect.first, effect.last, effect.bytes_max)
+                answer = LogRead(effect.token, rows)
+            if self.cores.get(name) is core:
+                self._queue.append((name, answer))
+            return True
+        return False
+
+    def _perform(self, name: str, core: BrokerCore, effect: Any) -> None:
+        if isinstance(effect, Send):
+            other = self._ends.get((name, effect.connection))
+            if other is None:
+                return
+            data = encode_frames(effect.frames)
+            if isinstance(other, WireClient):
+                other.receive(FrameDecoder().feed(data))
+            else:
+                self._queue.append((other[0], Received(other[1], self._decoders[other].feed(data))))
+        elif isinstance(effect, Close):
+            self._cut((name, effect.connection))
+        elif isinstance(effect, Dial):
+            self._dial(name, effect.address)
+        elif isinstance(effect, Persist | ReadLog):
+            self._store_queue.append((name, core, effect))
+        elif isinstance(effect, Note):
+            self.notes.append((name, effect))
+        elif isinstance(effect, Drained):
+            self.drained.add(name)
+        elif not isinstance(effect, Pause):
+            raise TypeError(effect)
+
+    def _dial(self, name: str, address: str) -> None:
+        if address not in self.cores:
+            self._queue.append((name, Closed(None, "nobody there", address)))
+            return
+        self._connections += 2
+        mine, theirs = (name, self._connections - 1), (address, self._connections)
+        self._ends[mine], self._ends[theirs] = theirs, mine
+        self._decoders[mine], self._decoders[theirs] = FrameDecoder(), FrameDecoder()
+        self._queue.append((address, Opened(theirs[1], name)))
+        self._queue.append((name, Opened(mine[1], address, dialled=address)))
+
+
