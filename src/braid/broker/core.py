@@ -120,6 +120,7 @@ class BrokerCore:
         self._links.when_known = self._durables.keep_neighbour
         self._review_at_us: int | None = None
         self._drain_until_us: int | None = None
+        self._drained = False
         if store is not None:
             self._links.remember(store.neighbours)
             for log in store.logs:
@@ -402,7 +403,7 @@ class BrokerCore:
             self._postroom.note("info", "draining")
 
     def _review_drain(self, now_us: int) -> None:
-        if self._drain_until_us is None:
+        if self._drain_until_us is None or self._drained:
             return
         self._review_at_us = now_us + 20_000
         busy = not self._durables.idle or any(
@@ -415,6 +416,7 @@ class BrokerCore:
             self._postroom.effect(Close(connection, "shutting down"))
             party.connection = None
         self._postroom.note("info", "drained", everything_taken=not busy)
+        self._drained = True
         self._postroom.effect(Drained())
 
     # For people and metrics.

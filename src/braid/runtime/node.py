@@ -1,0 +1,289 @@
+"""How does a machine meet real time, real sockets and a real disk?
+
+A `Node` drives any machine: it reports what happened, performs what the machine decides, and knows nothing
+of what it means. A turn runs to its end without awaiting, so the effects of two inputs never interleave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from braid.errors import BraidError, StoreError
+from braid.protocol import FRAME_BYTES_MAX, encode_frames
+from braid.protocol.effects import Close, Dial, Drained, Note, Pause, Persist, ReadLog, Send
+from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Tick
+from braid.runtime.clock import Clock
+from braid.runtime.connection import Connection
+from braid.runtime.tls import handshake_problem, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.protocol import Machine
+    from braid.protocol.effects import Effect
+    from braid.protocol.inputs import Input
+    from braid.runtime.store import StoreThread
+
+__all__ = ["Node"]
+
+# One attempt to open a connection, with its handshake; a machine that does not answer costs this long.
+DIAL_TIMEOUT_S: Final = 5.0
+# Connections the system may hold for us until we accept them.
+BACKLOG: Final = 1024
+# How often old rows are looked for in the store.
+SWEEP_S: Final = 10.0
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class Node:
+    """Runs one machine on the running event loop."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        name: str,
+        store: StoreThread | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        on_turn: Callable[[Input, int], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            machine: what decides.
+            name: for the log.
+            store: where durable rows are kept, if anywhere.
+            server_tls: for connections that are accepted; None for plain ones.
+            client_tls: for connections to `braids://` addresses.
+            frame_bytes_max: the largest frame accepted.
+            on_turn: told after every turn what it was about and how many microseconds it took.
+        """
+        self.drained = asyncio.Event()
+        """The machine has finished everything after `drain`."""
+        self._machine = machine
+        self._log = logging.getLogger(f"braid.node.{name}")
+        self._store = store
+        self._server_tls = server_tls
+        self._client_tls = client_tls
+        self._frame_bytes_max = frame_bytes_max
+        self._on_turn = on_turn
+        self._loop = asyncio.get_running_loop()
+        self._clock = Clock()
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[int, Connection] = {}
+        self._connections_ever = 0
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._inputs: deque[Input] = deque()
+        self._in_turn = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_us = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    # Starting and stopping.
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections; returns the port, which is a free one for 0."""
+        server = await self._loop.create_server(
+            lambda: self._connection(None), host, port, ssl=self._server_tls, backlog=BACKLOG
+        )
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
+
+    def start(self) -> None:
+        """Let the machine begin."""
+        self.report(Tick())
+        if self._store is not None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    async def drain(self) -> None:
+        """Ask the machine to finish, and wait until it has; it bounds that itself."""
+        for server in self._servers:
+            server.close()
+        self.report(Drain())
+        await self.drained.wait()
+
+    async def stop(self) -> None:
+        """End everything now."""
+        self._stopped = True
+        for timer in (self._timer, self._sweeping):
+            if timer is not None:
+                timer.cancel()
+        for server in self._servers:
+            server.close()
+        for task in list(self._dialling):
+            task.cancel()
+        waiting = [*self._dialling, *(connection.lost for connection in self._connections.values())]
+        for connection in list(self._connections.values()):
+            connection.close("shutting down")
+        if waiting:
+            await asyncio.wait(waiting, timeout=3)
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+    # Turns.
+
+    def report(self, stimulus: Input) -> None:
+        """Tell the machine what happened and do what it says."""
+        if self._stopped:
+            return
+        self._inputs.append(stimulus)
+        if self._in_turn:
+            return  # performing an effect has led to it; it has its turn after the others
+        self._in_turn = True
+        try:
+            while self._inputs:
+                self._turn(self._inputs.popleft())
+        finally:
+            self._in_turn = False
+        self._rearm()
+
+    def _turn(self, stimulus: Input) -> None:
+        begin_us = self._clock.now_us()
+        for effect in self._machine.handle(stimulus, begin_us):
+            self._perform(effect)
+        if self._on_turn is not None:
+            self._on_turn(stimulus, self._clock.now_us() - begin_us)
+
+    def _rearm(self) -> None:
+        """See to it that the machine's next deadline is met; one that fires early is harmless."""
+        deadline_us = self._machine.next_deadline_us()
+        if deadline_us is None:
+            return
+        if self._timer is not None:
+            if self._timer_at_us <= deadline_us:
+                return
+            self._timer.cancel()
+        self._timer_at_us = deadline_us
+        delay_us = max(0, deadline_us - self._clock.now_us())
+        self._timer = self._loop.call_later((delay_us + 1) / 1e6, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self.report(Tick())
+
+    # Effects.
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            connection = self._connections.get(effect.connection)
+            if connection is not None:
+                connection.write(encode_frames(effect.frames))
+        elif isinstance(effect, Persist):
+            self._persist(effect)
+        elif isinstance(effect, ReadLog):
+            self._read(effect)
+        elif isinstance(effect, Close):
+            connection = self._connections.get(effect.connection)
+            if connection is not None:
+                connection.close(effect.reason)
+        elif isinstance(effect, Dial):
+            task = self._loop.create_task(self._dial(effect.address))
+            self._dialling.add(task)
+            task.add_done_callback(self._dialling.discard)
+        elif isinstance(effect, Note):
+            self._log.log(_LEVELS[effect.level], effect.what, extra={"fields": dict(effect.fields)})
+        elif isinstance(effect, Pause):
+            connection = self._connections.get(effect.connection)
+            if connection is not None:
+                connection.pause(effect.duration_us)
+        elif isinstance(effect, Drained):
+            self.drained.set()
+        else:
+            raise TypeError(f"{effect!r} is no effect")
+
+    def _connection(self, dialled: str | None) -> Connection:
+        self._connections_ever += 1
+        number = self._connections_ever
+        connection = self._connections[number] = Connection(
+            number,
+            self.report,
+            self._forget,
+            dialled=dialled,
+            frame_bytes_max=self._frame_bytes_max,
+        )
+        return connection
+
+    def _forget(self, number: int) -> None:
+        self._connections.pop(number, None)
+
+    async def _dial(self, text: str) -> None:
+        made: list[int] = []
+
+        def make() -> Connection:
+            made.append(self._connections_ever + 1)
+            return self._connection(text)
+
+        try:
+            address = parse_address(text)
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await self._loop.create_connection(
+                    make,
+                    address.host,
+                    address.port,
+                    ssl=self._client_tls if address.tls else None,
+                )
+        except TimeoutError:
+            problem = f"{text} did not answer within {DIAL_TIMEOUT_S:g} s"
+        except ssl.SSLError as error:
+            problem = f"{text}: {handshake_problem(error)}"
+        except (OSError, BraidError) as error:
+            problem = f"{text}: {error}"
+        else:
+            return
+        for number in made:
+            self._forget(number)  # its handshake failed, so nobody else knows of it
+        self._log.debug("could not connect", extra={"fields": {"problem": problem}})
+        self.report(Closed(None, problem, text))
+
+    # The store.
+
+    def _persist(self, effect: Persist) -> None:
+        def done(error: StoreError | None) -> None:
+            self._from_store(Persisted(effect.token, None if error is None else str(error)))
+
+        if self._store is None:
+            self.report(Persisted(effect.token, "there is no store"))
+            return
+        try:
+            self._store.submit(effect.operations, done)
+        except StoreError as error:
+            self.report(Persisted(effect.token, str(error)))
+
+    def _read(self, effect: ReadLog) -> None:
+        def done(found: object) -> None:
+            if isinstance(found, StoreError):
+                self._from_store(LogRead(effect.token, error=str(found)))
+            elif isinstance(found, list):
+                self._from_store(LogRead(effect.token, found))
+
+        if self._store is None:
+            self.report(LogRead(effect.token, error="there is no store"))
+            return
+        try:
+            self._store.read(effect.name, effect.first, effect.last, effect.bytes_max, done)
+        except StoreError as error:
+            self.report(LogRead(effect.token, error=str(error)))
+
+    def _from_store(self, answer: Input) -> None:
+        """On the store's thread: hand the answer to the loop, unless it has ended."""
+        if not self._stopped:
+            self._loop.call_soon_threadsafe(self.report, answer)
+
+    def _sweep(self) -> None:
+        """Remove old rows from time to time."""
+
+        def done(found: object) -> None:
+            if isinstance(found, StoreError):
+                self._log.error("the store could not be swept", extra={"fields": {"reason": str(found)}})
+
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        if self._store is not None and self._store.has_room:
+            self._store.sweep(self._clock.now_us(), done)
