@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
-from braid.protocol.batch import encode_record
+from braid.protocol.batch import decode_record, encode_record
 from braid.protocol.effects import Close, Dial, Drained, Note, Pause, Persist, ReadLog, Send
 from braid.protocol.inputs import Closed, Input, LogRead, Opened, Persisted, Received, Tick
 from braid.protocol.log import MemoryStore
@@ -96,8 +96,6 @@ class WireClient:
                 self._say(Pong(body.number))
             else:
                 if isinstance(body, StoredPublications):
-                    from braid.protocol.batch import decode_record
-
                     for offset, (publisher, sequence, record) in enumerate(body.rows, body.first_offset):
                         self.stored.append((body.name, offset, decode_record(record, publisher, sequence)))
                 self.heard.append(body)
@@ -168,9 +166,17 @@ class Network:
         self._queue.append((name, Tick()))
         return core
 
-    def kill(self, name: str) -> None:
-        """As `kill -9`: what is in memory is gone, and so are the connections."""
-        del self.cores[name]
+    def kill(self, name: str, *, committed: int = 0) -> None:
+        """As `kill -9`: what is in memory is gone, and so are the connections.
+
+        Of the store work under way, the first `committed` pieces have reached the disk.
+        """
+        core = self.cores.pop(name)
+        for owner, asker, effect in list(self._store_queue):
+            if owner == name and asker is core and isinstance(effect, Persist) and committed > 0:
+                committed -= 1
+                self.stores[name].apply(effect.operations)
+        self._store_queue = deque(work for work in self._store_queue if work[0] != name)
         for end in [end for end in self._ends if end[0] == name]:
             self._cut(end)
 

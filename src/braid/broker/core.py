@@ -381,7 +381,7 @@ class BrokerCore:
             elif silent_us > self.settings.heartbeat_us and not party.pinged:
                 party.pinged = True
                 self._postroom.aside(party, Ping(now_us))
-        self._links.bound_waiting()
+        self._links.review_waiting()
         self._links.tell_completeness()
         self._links.review_readiness()
         self._review_drain(now_us)

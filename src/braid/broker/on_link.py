@@ -95,6 +95,7 @@ class LinkDesk:
         link = self.links.get(name)
         if link is None:
             link = self.links[name] = Link(name, self._settings.link, self._changed)
+            link.down_since_us = self._postroom.now_us
             self._subscriptions.tables.add_link(name)
         return link
 
@@ -164,10 +165,12 @@ class LinkDesk:
         return link
 
     def _begin(self, link: Link, incarnation: str, resumed: bool, received: int, credit: int) -> None:
+        link.down_since_us = None
         if resumed:
             link.again = link.channel.resume(received)
             self._postroom.changed(link)
             return
+        self._subscriptions.forget_session(link)
         link.channel.holding, link.channel.passing = True, False
         link.channel.restart(credit)
         link.line.clear()
@@ -179,12 +182,15 @@ class LinkDesk:
 
     def begun(self, link: Link, resumed: bool) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
+        confirmed = partial(self._confirmed, link, link.session)
         if not resumed:
-            self._subscriptions.synchronise(link, partial(self._confirmed, link, link.session))
+            self._subscriptions.synchronise(link, confirmed)
             self.tell_completeness()
+        elif link.channel.holding:
+            self._subscriptions.when_confirmed([link], confirmed)
 
     def _confirmed(self, link: Link, session: int) -> None:
-        if link.channel.connected:
+        if link.channel.connected and link.session == session:
             link.confirmed_session = session
             self._review_open(link)
 
@@ -193,9 +199,13 @@ class LinkDesk:
         link.channel.disconnect()
         link.connection = None
         link.again = []
-        self._subscriptions.confirm_all(link)
+        link.down_since_us = self._postroom.now_us
+        if link.requests:
+            # What it was told last may not have arrived: its interest in that is not known.
+            link.channel.holding, link.channel.passing = True, False
+            link.confirmed_session = 0
 
-    def bound_waiting(self) -> None:
+    def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
         oldest_us = self._postroom.now_us - self._settings.recovery_us_max
         for link in self.links.values():
@@ -204,8 +214,12 @@ class LinkDesk:
                 # who are not there.
                 link.channel.passing = True
                 self._postroom.changed(link)
-            if not link.channel.connected and link.channel.waiting_messages > WAITING_MESSAGES_MAX:
-                link.incarnation = ""
+            if link.down_since_us is not None:
+                if link.down_since_us <= oldest_us:
+                    self._subscriptions.stop_waiting(link)
+                if link.channel.waiting_messages > WAITING_MESSAGES_MAX:
+                    link.incarnation = ""
+                    self._subscriptions.forget_session(link)
 
     # Synchronising.
 
@@ -285,7 +299,7 @@ class LinkDesk:
         for address, neighbour in list(self.neighbours.items()):
             if neighbour.broker_id == link.name:
                 del self.neighbours[address]
-        self._subscriptions.confirm_all(link)
+        self._subscriptions.stop_waiting(link)
         self._subscriptions.remove_link(link)
         for release in link.channel.abandon():
             release()

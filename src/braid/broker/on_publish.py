@@ -6,7 +6,7 @@ which destinations, and each destination gets its rows as the bytes they came in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from braid.broker.postroom import Postroom
     from braid.broker.settling import Pending
     from braid.matching.columns import IntArray
+    from braid.matching.index import GroupMatrix
     from braid.protocol import PublicationBatch
     from braid.routing import Forwarding
 
 __all__ = ["PublishDesk"]
 
+Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 
-class _Arrival:
+
+class _Route:
     """A batch on its way through this broker."""
 
     __slots__ = ("batch", "first", "pending")
@@ -70,7 +73,9 @@ class PublishDesk:
     def from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
         self._postroom.counters.published += sum(len(batch) for _, batch in frames)
-        checked = [self._checked(client, sequence, batch) for sequence, batch in frames]
+        checked = [
+            self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
+        ]
         kept = bool(client.unrouted)
         client.unrouted.extend(checked)
         if not kept and self._links.ready:
@@ -90,19 +95,17 @@ class PublishDesk:
         if kept:
             self._route(client, kept)
 
-    def _expected(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> bool:
+    def _expected(self, client: Client, arrivals: Sequence[Arrival]) -> bool:
         """Whether subscriptions to these publications have found their way here."""
         if self._subscriptions.universal or not self._links.links:
             return True
         if client.advertised is None:
             return False
         return all(
-            all(client.advertised.count_batch(batch.attributes())) for _, batch in frames if len(batch)
+            all(client.advertised.count_batch(batch.attributes())) for batch, _ in arrivals if len(batch)
         )
 
-    def _checked(
-        self, client: Client, sequence: int, batch: PublicationBatch
-    ) -> tuple[int, PublicationBatch]:
+    def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
         """The batch without the rows that this client may not publish; it hears which and why."""
         if not batch.publisher.startswith(client.name):
             raise RemoteProtocolError(
@@ -111,23 +114,13 @@ class PublishDesk:
         if batch.hops:
             raise RemoteProtocolError("a client's publications have crossed no link")
         attributes = batch.attributes()
-        kept = np.ones(len(batch), np.bool_)
-        for row, values in enumerate(attributes):
-            try:
-                checked_attributes(values)
-            except PublicationError as error:
-                kept[row] = False
-                self._refuse(client, batch, np.array([row]), "publication", str(error))
-        if not kept.all():
-            batch = batch.select(np.flatnonzero(kept))
-            attributes = batch.attributes()
         permitted = client.principal.permitted_rows(attributes) if attributes else None
         if permitted is not None and not permitted.all():
             refused = np.flatnonzero(~permitted)
             refusal = client.principal.refused_publication(attributes[int(refused[0])])
             self._refuse(client, batch, refused, refusal.code, str(refusal))
             batch = batch.select(np.flatnonzero(permitted))
-        return sequence, batch
+        return batch, pending
 
     def _refuse(
         self, client: Client, batch: PublicationBatch, rows: IntArray, code: str, reason: str
@@ -148,28 +141,27 @@ class PublishDesk:
 
     def from_link(self, link: Link, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """A neighbour passes publications on."""
-        self._route(link, frames)
+        self._route(link, [(batch, _pending(link, sequence, batch)) for sequence, batch in frames])
 
     # For both.
 
-    def _route(self, source: Party, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _route(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         counters = self._postroom.counters
-        arrivals: list[_Arrival] = []
+        routes: list[_Route] = []
         rows = 0
-        for sequence, batch in frames:
+        for batch, pending in arrivals:
             counters.received += len(batch)
-            arrival = self._arrival(source, sequence, batch)
-            if arrival is not None:
-                arrival.first = rows
-                rows += len(arrival.batch)
-                arrivals.append(arrival)
-        if arrivals:
-            self._match(source, arrivals)
+            route = self._new_part(batch, pending)
+            if route is not None:
+                route.first = rows
+                rows += len(route.batch)
+                routes.append(route)
+        if routes:
+            self._match(source, routes)
         source.line.advance()
 
-    def _arrival(self, source: Party, sequence: int, batch: PublicationBatch) -> _Arrival | None:
-        """What is new in a batch, and who is to hear when it is settled; None if nothing is new."""
-        pending = source.line.enter(sequence) if batch.acknowledged else None
+    def _new_part(self, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
+        """What has not been here before; None if everything has."""
         fresh = self._seen.new_rows(batch.publisher, batch.sequences) if len(batch) else batch.sequences
         if fresh is not None:
             repeated = len(batch) - len(fresh)
@@ -193,66 +185,92 @@ class PublishDesk:
             return None
         if pending is not None:
             self._unsettled.enter(batch, pending)
-        return _Arrival(batch, pending)
+        return _Route(batch, pending)
 
-    def _match(self, source: Party, arrivals: Sequence[_Arrival]) -> None:
-        if len(arrivals) == 1:
-            attributes = arrivals[0].batch.attributes()
-        else:
-            attributes = [values for arrival in arrivals for values in arrival.batch.attributes()]
+    def _match(self, source: Party, routes: Sequence[_Route]) -> None:
         try:
-            matrix = self._subscriptions.tables.destinations(attributes)
-        except PublicationError as error:  # only a neighbour can send what was not checked
-            raise RemoteProtocolError(f"publications that cannot be: {error}") from None
+            matrix = self._destinations(routes)
+        except PublicationError:
+            self._without_impossible(source, routes)
+            matrix = self._destinations(routes)
         self._postroom.counters.matched_batches += 1
         came_from = source.name if isinstance(source, Link) else None
-        hops = self.forwarding.next_hops(
-            matrix, came_from, any(arrival.batch.ordered for arrival in arrivals)
-        )
+        hops = self.forwarding.next_hops(matrix, came_from, any(route.batch.ordered for route in routes))
         for destination, rows in hops:
-            self._hand_over(source, arrivals, destination, rows)
-        self._keep_for_unknown(source, arrivals)
-        for arrival in arrivals:
-            if arrival.pending is not None:
-                arrival.pending.release()
+            self._hand_over(source, routes, destination, rows)
+        self._keep_for_unknown(source, routes)
+        for route in routes:
+            if route.pending is not None:
+                route.pending.release()
+
+    def _destinations(self, routes: Sequence[_Route]) -> GroupMatrix:
+        if len(routes) == 1:
+            return self._subscriptions.tables.destinations(routes[0].batch.attributes())
+        attributes = [values for route in routes for values in route.batch.attributes()]
+        return self._subscriptions.tables.destinations(attributes)
+
+    def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
+        """Take out the rows with values that no publication can have; their sender hears of it.
+
+        Matching looks at every value anyway, so rows are not checked one by one before it complains.
+        """
+        first = 0
+        for route in routes:
+            kept = []
+            for row, values in enumerate(route.batch.attributes()):
+                try:
+                    checked_attributes(values)
+                    kept.append(row)
+                except PublicationError as error:
+                    if not isinstance(source, Client):
+                        raise RemoteProtocolError(f"a publication that cannot be: {error}") from None
+                    self._refuse(source, route.batch, np.array([row]), "publication", str(error))
+            route.batch = route.batch.select(np.array(kept, np.int64))
+            route.first = first
+            first += len(kept)
 
     def _hand_over(
-        self, source: Party, arrivals: Sequence[_Arrival], destination: Hashable, rows: IntArray | None
+        self, source: Party, routes: Sequence[_Route], destination: Hashable, rows: IntArray | None
     ) -> None:
         """Give a destination its rows; `rows` None means all."""
-        for arrival in arrivals:
-            batch = arrival.batch
+        for route in routes:
+            batch = route.batch
             if rows is not None:
-                low, high = np.searchsorted(rows, (arrival.first, arrival.first + len(batch)))
+                low, high = np.searchsorted(rows, (route.first, route.first + len(batch)))
                 if low == high:
                     continue
                 if high - low < len(batch):
-                    batch = batch.select(rows[low:high] - arrival.first)
-            self._give(source, arrival, destination, batch)
+                    batch = batch.select(rows[low:high] - route.first)
+            self._give(source, route, destination, batch)
 
-    def _give(self, source: Party, arrival: _Arrival, destination: Hashable, batch: PublicationBatch) -> None:
+    def _give(self, source: Party, route: _Route, destination: Hashable, batch: PublicationBatch) -> None:
         counters = self._postroom.counters
         if isinstance(destination, ClientDestination):
             counters.delivered += len(batch)
-            care = arrival.pending.share() if arrival.pending is not None else None
+            care = route.pending.share() if route.pending is not None else None
             readdressed = batch.readdressed(target=destination.number)
             self._postroom.pass_on(destination.client, readdressed, care, source)
         elif isinstance(destination, str):
             link = self._links.links[destination]
-            if arrival.pending is not None and link.channel.holding:
+            if route.pending is not None and link.channel.holding:
                 return  # `_keep_for_unknown` keeps all rows for it
             counters.forwarded += len(batch)
-            care = arrival.pending.share() if arrival.pending is not None else None
+            care = route.pending.share() if route.pending is not None else None
             self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
         else:
-            self._durables.append(destination, batch, arrival.pending, source)
+            self._durables.append(destination, batch, route.pending, source)
 
-    def _keep_for_unknown(self, source: Party, arrivals: Sequence[_Arrival]) -> None:
+    def _keep_for_unknown(self, source: Party, routes: Sequence[_Route]) -> None:
         """Keep acknowledged publications for neighbours whose interest is not known since our start."""
         for link in self._links.links.values():
             if not link.channel.holding or link is source:
                 continue
-            for arrival in arrivals:
-                if arrival.pending is not None:
-                    care = arrival.pending.share()
-                    self._postroom.pass_on(link, arrival.batch.readdressed(further=True), care, source)
+            for route in routes:
+                if route.pending is not None:
+                    care = route.pending.share()
+                    self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
+
+
+def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
+    """Whoever waits for an acknowledged batch waits from the moment it has arrived."""
+    return source.line.enter(sequence) if batch.acknowledged else None

@@ -1,8 +1,9 @@
 """What happens when somebody subscribes, advertises, or takes it back?
 
 Tables say whom else to tell; the answer to a request waits until all of those have confirmed, so that a
-subscription that was answered is installed along the whole path. A link that is down is not waited
-for: its two ends synchronise when it comes up, before any publication crosses it.
+subscription that was answered is installed along the whole path. A link that is down is waited for a while.
+Then the answer is given without it, and what is behind it counts as unknown until it comes up: acknowledged
+publications are kept for it, and its two ends synchronise before any publication crosses it.
 """
 
 from __future__ import annotations
@@ -148,19 +149,29 @@ class SubscriptionDesk:
             for release in link.confirmations.pop(key, ()):
                 release()
 
-    def confirm_all(self, link: Link) -> None:
-        """The session is over: nobody waits for this neighbour any more."""
-        waiting = [release for releases in link.confirmations.values() for release in releases]
+    def forget_session(self, link: Link) -> None:
+        """The session is over: whoever waits for a confirmation waits for the next session."""
+        for releases in link.confirmations.values():
+            link.waiting_for_session.extend(releases)
         link.requests.clear()
         link.latest_request.clear()
         link.confirmations.clear()
+
+    def stop_waiting(self, link: Link) -> None:
+        """The link is down too long, or for good: nobody waits for it any more."""
+        waiting, link.waiting_for_session = link.waiting_for_session, []
+        for releases in link.confirmations.values():
+            waiting.extend(releases)
+            releases.clear()
         for release in waiting:
             release()
 
     def synchronise(self, link: Link, done: Callable[[], None]) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
         self._inform(self.tables.told_to(link.name))
-        self._when_confirmed([link], done)
+        waiting, link.waiting_for_session = link.waiting_for_session, []
+        for then in (done, *waiting):
+            self.when_confirmed([link], then)
 
     def mark_stale(self, link: Link) -> None:
         """The neighbour is about to say everything anew: what it does not repeat will be stale."""
@@ -225,13 +236,13 @@ class SubscriptionDesk:
     def _inform(self, tells: Iterable[Tell]) -> None:
         for tell in tells:
             link = self._links.get(tell.link)
-            # A link that is down hears everything when its next session begins; one whose session may
-            # be resumed hears it in that session, as long as not too much has come together.
+            # Without a session it hears everything when the next one begins; one whose session may be
+            # resumed hears it then, as long as not too much has come together.
             if link is None or not link.incarnation:
                 continue
             self._requests += 1
             message = _message_of(tell, self._requests)
-            if tell.verb in (Verb.SUBSCRIBE, Verb.ADVERTISE) and link.channel.connected:
+            if tell.verb in (Verb.SUBSCRIBE, Verb.ADVERTISE):
                 link.requests[self._requests] = tell.key
                 link.latest_request[tell.key] = self._requests
                 link.confirmations.setdefault(tell.key, [])
@@ -244,7 +255,11 @@ class SubscriptionDesk:
             if name == origin:
                 continue
             representative = self.tables.representative(name, key)
-            if representative is not None and representative in link.confirmations:
+            if representative is None or self._given_up(link):
+                continue
+            if not link.incarnation:
+                link.waiting_for_session.append(pending.share())
+            elif representative in link.confirmations:
                 link.confirmations[representative].append(pending.share())
         pending.follow(done)
         pending.release()
@@ -254,16 +269,29 @@ class SubscriptionDesk:
     ) -> None:
         """Call `done` once every link knows all advertisements it was told so far."""
         self._inform(tells)
-        self._when_confirmed([link for link in self._links.values() if link is not but], done)
+        links = [link for link in self._links.values() if link is not but]
+        for link in links:
+            if not link.channel.connected:
+                # Who is interested behind it is not known: it could not be asked.
+                link.channel.holding, link.channel.passing = True, False
+        self.when_confirmed([link for link in links if not self._given_up(link)], done)
 
-    def _when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
+    def when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
         """Call `done` once these links have confirmed everything they were told so far."""
         pending = Pending()
         for link in links:
+            if not link.incarnation:
+                link.waiting_for_session.append(pending.share())
             for releases in link.confirmations.values():
                 releases.append(pending.share())
         pending.follow(done)
         pending.release()
+
+    def _given_up(self, link: Link) -> bool:
+        """Whether a link is down for so long that nobody waits for it."""
+        if link.down_since_us is None:
+            return False
+        return self._postroom.now_us - link.down_since_us >= self._postroom.settings.recovery_us_max
 
 
 def _filter_of(message: Subscribe | Advertise) -> Filter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from braid.broker.settling import SettleLine
+from braid.broker.settling import Pending, SettleLine
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Link(Party):
         """Whether it has said so in this session."""
         self.told_complete = False
         """Whether we have said so in this session."""
+        self.waiting_for_session: list[Release] = []
+        """Who waits until the next session has told the neighbour everything."""
+        self.down_since_us: int | None = 0
+        """Since when there is no connection; None while there is one."""
         self.session = 0
         """Rises with every session."""
         self.session_at_us = 0
@@ -120,7 +124,7 @@ class Client(Party):
         self.destinations: dict[int, ClientDestination] = {}
         self.advertised: FilterIndex[str] | None = None
         """What it says it publishes; None as long as it says nothing."""
-        self.unrouted: list[tuple[int, PublicationBatch]] = []
+        self.unrouted: list[tuple[PublicationBatch, Pending | None]] = []
         """Batches that wait until subscriptions can have found their way here (bounded by its credit)."""
         self.logs: set[str] = set()
         """The durable subscriptions it reads."""

@@ -1,0 +1,337 @@
+"""Which of a client's subscriptions gets what arrives, and which frames are settled?
+
+The broker sends each publication once per delivery class, and the client hands it to the subscriptions that
+want it. Each has a bounded queue. Where the consumer chose to block, rows that find no room wait behind the
+queue; a frame is settled when none of its rows, nor of any before it, waits. While rows wait the broker gets
+no further credit, so what waits is bounded by the window that was granted to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from braid.errors import SlowConsumerError
+from braid.language.publication import Publication
+from braid.matching import FilterIndex
+from braid.protocol.batch import decode_record
+
+if TYPE_CHECKING:
+    from braid.errors import BraidError
+    from braid.language.filters import Filter
+    from braid.protocol.batch import PublicationBatch
+    from braid.protocol.messages import StoredPublications
+
+__all__ = ["BLOCK", "CLASSES", "DISCONNECT", "DROP_OLDEST", "Inbox", "Interest", "StoredPublication"]
+
+BLOCK: Final = 1
+DROP_OLDEST: Final = 2
+DISCONNECT: Final = 3
+CLASSES: Final = {"block": BLOCK, "drop_oldest": DROP_OLDEST, "disconnect": DISCONNECT}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPublication(Publication):
+    """A publication of a durable subscription: `offset` is its place in the log."""
+
+    offset: int = -1
+
+
+class _Hold:
+    """A frame of which some rows found no room yet."""
+
+    __slots__ = ("frame", "rows", "size")
+
+    def __init__(self, frame: int, size: int) -> None:
+        self.frame = frame
+        self.rows = 0
+        self.size = size
+
+
+class Interest:
+    """A subscription, durable subscription or replay, and what is queued for its consumer.
+
+    Whoever reads takes from `queue`, counts in `delivered`, and says so to the session where `crowded`.
+    """
+
+    __slots__ = (
+        "acknowledged_offset",
+        "capacity",
+        "confirmed",
+        "delivered",
+        "dropped",
+        "durable",
+        "effective",
+        "failure",
+        "filter",
+        "handed_offset",
+        "line",
+        "number",
+        "open",
+        "queue",
+        "replay_last",
+        "replay_request",
+        "request",
+        "when_full",
+    )
+
+    def __init__(self, number: int, filter: Filter | None, when_full: str, capacity: int) -> None:
+        self.number = number
+        self.filter = filter
+        """What was asked for; None where the log's own filter stays."""
+        self.effective = filter
+        """What the broker granted, once it answered: perhaps less."""
+        self.when_full = when_full
+        self.capacity = capacity
+        self.queue: deque[Publication] = deque()
+        self.line: deque[tuple[_Hold, deque[Publication]]] = deque()
+        self.open = True
+        self.confirmed = False
+        self.failure: BraidError | None = None
+        self.request = 0
+        """The request that it was made with."""
+        self.delivered = 0
+        self.dropped = 0
+        # Only for those that read a log.
+        self.durable = ""
+        self.acknowledged_offset = -1
+        self.handed_offset = -1
+        """The highest offset that came into the queue or waits behind it."""
+        self.replay_request = 0
+        self.replay_last = -1
+
+    @property
+    def crowded(self) -> bool:
+        """Rows wait behind the queue, and there is room enough to make moving them worth while."""
+        return bool(self.line) and 2 * len(self.queue) <= self.capacity
+
+    @property
+    def waiting(self) -> int:
+        """Rows behind the queue."""
+        return sum(len(rows) for _, rows in self.line)
+
+    def put(self, publications: list[Publication], hold: _Hold) -> None:
+        """Queue what there is room for, and treat the rest as the consumer chose."""
+        room = self.capacity - len(self.queue)
+        # With a log, the choice is about the log; what it sends is never lost here.
+        when_full = "block" if self.durable else self.when_full
+        if len(publications) <= room and not self.line:
+            self.queue.extend(publications)
+        elif when_full == "drop_oldest":
+            excess = len(publications) - room
+            self.dropped += excess
+            for _ in range(min(excess, len(self.queue))):
+                self.queue.popleft()
+            self.queue.extend(publications[-self.capacity :])
+        elif when_full == "disconnect":
+            self.queue.extend(publications[:room])
+            self.dropped += len(publications) - room
+            self.open = False
+            self.failure = SlowConsumerError(
+                f"the subscription was ended: its queue of {self.capacity} was full when "
+                f"{len(publications) - room} more arrived, and it was made with when_full='disconnect'; read "
+                "faster or ask for a larger queue_size"
+            )
+        else:
+            room = 0 if self.line else room
+            self.queue.extend(publications[:room])
+            self.line.append((hold, deque(publications[room:])))
+            hold.rows += len(publications) - room
+
+    def move_up(self) -> None:
+        """Fill the queue from what waits behind it."""
+        while self.line and len(self.queue) < self.capacity:
+            hold, rows = self.line[0]
+            for _ in range(min(self.capacity - len(self.queue), len(rows))):
+                self.queue.append(rows.popleft())
+                hold.rows -= 1
+            if not rows:
+                self.line.popleft()
+
+    def clear_line(self) -> None:
+        """Forget what waits behind the queue."""
+        for hold, rows in self.line:
+            hold.rows -= len(rows)
+        self.line.clear()
+
+
+class _DeliveryClass:
+    """The subscriptions that share one copy of what the broker sends."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, Interest] = {}
+        self.all_wanted = True
+        """On this connection nobody has left yet: with one member, every row is for that one."""
+        self._index: FilterIndex[int] | None = None
+
+    def changed(self) -> None:
+        self._index = None
+
+    def choose(self, publications: list[Publication]) -> list[tuple[Interest, list[Publication]]]:
+        """Who gets which of these rows."""
+        if len(self.members) == 1 and self.all_wanted:
+            return [(interest, publications) for interest in self.members.values()]
+        if self._index is None:
+            self._index = FilterIndex(
+                (number, interest.effective) for number, interest in self.members.items()
+            )
+        chosen: dict[int, list[Publication]] = {}
+        found = self._index.match_batch([publication.attributes for publication in publications])
+        for publication, numbers in zip(publications, found, strict=True):
+            for number in numbers:
+                chosen.setdefault(number, []).append(publication)
+        return [(self.members[number], chosen[number]) for number in sorted(chosen)]
+
+
+class Inbox:
+    """The receiving half of a client's session."""
+
+    def __init__(self) -> None:
+        self._classes = {target: _DeliveryClass() for target in CLASSES.values()}
+        self._durables: dict[str, Interest] = {}
+        self._replays: dict[int, Interest] = {}
+        # Frames of this connection with waiting rows, in their order; and those of all connections.
+        self._holds: deque[_Hold] = deque()
+        self._all_holds: deque[_Hold] = deque()
+
+    # Who is interested.
+
+    def add(self, interest: Interest) -> None:
+        """Rows may come for it from now on."""
+        if interest.replay_request:
+            self._replays[interest.replay_request] = interest
+        elif interest.durable:
+            self._durables[interest.durable] = interest
+        else:
+            members = self._classes[CLASSES[interest.when_full]]
+            members.members[interest.number] = interest
+            members.changed()
+
+    def remove(self, interest: Interest) -> None:
+        """It gets nothing more; what waits behind its queue is forgotten."""
+        interest.clear_line()
+        self.retire(interest)
+
+    def retire(self, interest: Interest) -> None:
+        """It gets nothing more, but what waits behind its queue is still to be read."""
+        interest.open = False
+        if interest.replay_request:
+            self._replays.pop(interest.replay_request, None)
+        elif interest.durable:
+            if self._durables.get(interest.durable) is interest:
+                del self._durables[interest.durable]
+        else:
+            members = self._classes[CLASSES[interest.when_full]]
+            if members.members.pop(interest.number, None) is not None:
+                members.all_wanted = False
+                members.changed()
+
+    def narrowed(self, interest: Interest) -> None:
+        """Its effective filter is known now."""
+        if not interest.durable and interest.number in self._classes[CLASSES[interest.when_full]].members:
+            self._classes[CLASSES[interest.when_full]].changed()
+
+    def interests(self) -> list[Interest]:
+        """All of them, in the order in which they were made."""
+        found = [each for members in self._classes.values() for each in members.members.values()]
+        found += [*self._durables.values(), *self._replays.values()]
+        return sorted(found, key=lambda interest: interest.number)
+
+    def durable(self, name: str) -> Interest | None:
+        """The durable subscription of this name, if it is being read here."""
+        return self._durables.get(name)
+
+    def replay(self, request: int) -> Interest | None:
+        """The replay that was asked for with this request."""
+        return self._replays.get(request)
+
+    # What arrives.
+
+    def deliver(self, batch: PublicationBatch, frame: int) -> list[Interest]:
+        """Hand the rows of a batch over; returns those who got some.
+
+        Raises:
+            RemoteProtocolError: a record is malformed.
+        """
+        members = self._classes.get(batch.target)
+        if members is None or not members.members:
+            return []
+        hold = _Hold(frame, batch.size)
+        concerned = []
+        for interest, rows in members.choose(batch.publications()):
+            interest.put(rows, hold)
+            concerned.append(interest)
+        self._keep(hold)
+        return concerned
+
+    def deliver_stored(self, stored: StoredPublications, frame: int) -> Interest | None:
+        """Hand rows of a log over, without those that came before; returns who got some.
+
+        Raises:
+            RemoteProtocolError: a record is malformed.
+        """
+        interest = self._replays.get(stored.replay) if stored.replay else self._durables.get(stored.name)
+        if interest is None:
+            return None
+        fresh: list[Publication] = []
+        for offset, (publisher, sequence, record) in enumerate(stored.rows, stored.first_offset):
+            if offset <= interest.handed_offset:
+                continue
+            row = decode_record(record, publisher, sequence)
+            fresh.append(
+                StoredPublication(
+                    row.attributes,
+                    row.body,
+                    row.content_type,
+                    publisher,
+                    sequence,
+                    row.published_at_us,
+                    offset,
+                )
+            )
+        if not fresh:
+            return None
+        interest.handed_offset = stored.first_offset + len(stored.rows) - 1
+        hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
+        interest.put(fresh, hold)
+        self._keep(hold)
+        return interest
+
+    def _keep(self, hold: _Hold) -> None:
+        if hold.rows:
+            self._holds.append(hold)
+            self._all_holds.append(hold)
+
+    # How far it has come.
+
+    def settled(self, received: int) -> int:
+        """The last frame of this connection of which no row waits, nor of any before; all have come to
+        `received`."""
+        for holds in (self._holds, self._all_holds):
+            while holds and not holds[0].rows:
+                holds.popleft()
+        return self._holds[0].frame - 1 if self._holds else received
+
+    @property
+    def waiting(self) -> bool:
+        """Some rows of this connection found no room yet."""
+        return any(hold.rows for hold in self._holds)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of all frames, also of former connections, of which some rows wait."""
+        return sum(hold.size for hold in self._all_holds if hold.rows)
+
+    def restarted(self) -> None:
+        """A new connection: its frames count from 1, and nobody has left on it yet."""
+        self._holds.clear()
+        for members in self._classes.values():
+            members.all_wanted = True
+        for interest in (*self._durables.values(), *self._replays.values()):
+            # The broker sends these again, so they need not wait here.
+            if interest.line:
+                first = interest.line[0][1][0]
+                if isinstance(first, StoredPublication):
+                    interest.handed_offset = first.offset - 1
+                interest.clear_line()

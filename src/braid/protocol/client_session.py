@@ -1,0 +1,496 @@
+"""What does a client say to its broker, and when?
+
+All decisions of a client, without sockets or time: a driver reports what happened (`handle`) and performs
+what comes back; the application's wishes are method calls (here, and at the `desk`), whose effects wait in
+`take_effects`. Connections are opened again when they break; publications that may not have arrived are sent
+again, in order, and subscriptions and advertisements are made again, so the application only notices a pause.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from braid.errors import (
+    BraidError,
+    ConnectionLostError,
+    PublicationError,
+    RemoteProtocolError,
+)
+from braid.protocol.batch import PublicationBatch
+from braid.protocol.channel import Channel
+from braid.protocol.client_desk import Desk, refusal
+from braid.protocol.client_effects import (
+    Arrived,
+    ClientEffect,
+    ClientSettings,
+    Connected,
+    Disconnected,
+    Ended,
+    Lost,
+    Progressed,
+    PublicationsRefused,
+)
+from braid.protocol.client_inbox import Inbox, Interest
+from braid.protocol.client_outbox import Outbox, batch_overhead
+from braid.protocol.codec import FRAME_BYTES_MAX, Frame
+from braid.protocol.effects import Close, Dial, Note, Send
+from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Acknowledgement,
+    Done,
+    Failed,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    PublishRefused,
+    Refused,
+    StoredPublications,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from braid.protocol.inputs import Input
+
+__all__ = ["ClientSession"]
+
+# A broker that has been silent for so many heartbeats is given up.
+SILENT_HEARTBEATS_MAX: Final = 3
+# Trying again does not help where the broker refused us for one of these.
+FINAL_REFUSALS: Final = frozenset({"authentication", "denied", "version"})
+# The broker's word for a client that chose to be disconnected when it reads too slowly.
+SLOW: Final = "slow"
+
+
+class _State(Enum):
+    WAITING = "waiting to dial"
+    DIALLING = "dialling"
+    GREETING = "waiting for the broker's welcome"
+    LIVE = "connected"
+    ENDED = "ended"
+
+
+class ClientSession:
+    """A client's side of everything that is said to brokers, over all of its connections."""
+
+    def __init__(self, settings: ClientSettings, random: Random) -> None:
+        """`random` spreads the attempts of many clients to connect again."""
+        self.settings = settings
+        self.broker = ""
+        """The broker's name, once it welcomed us."""
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        self._random = random
+        self._effects: list[ClientEffect] = []
+        self._channel: Channel[int] = Channel(settings.channel)
+        self.outbox = Outbox(self._channel, settings.publisher, settings.first_sequence)
+        self.inbox = Inbox()
+        self._overhead = batch_overhead(settings.publisher)
+        self.desk = Desk(self.inbox, self._tell, self._emit)
+        # The connection.
+        self._state = _State.WAITING
+        self._connection: int | None = None
+        self._address_place = 0
+        self._attempts = 0
+        self._dial_at_us = 0
+        self._give_up_at_us = 0
+        self._live_since_us = 0
+        self._failure = ""
+        self._heard_us = 0
+        self._ping_at_us = 0
+        self._pings = 0
+        self._acknowledge_at_us: int | None = None
+        self._told_received = 0
+        self._introducing = False
+
+    # The driver's side.
+
+    def start(self, now_us: int) -> list[ClientEffect]:
+        """Open the first connection."""
+        self._give_up_at_us = now_us + self.settings.connect_for_us
+        self._dial(now_us)
+        return self.take_effects()
+
+    def handle(self, stimulus: Input, now_us: int) -> list[ClientEffect]:
+        """Take in what happened and say what is to be done, in order."""
+        if self._state is _State.ENDED:
+            if isinstance(stimulus, Opened):
+                self._effects.append(Close(stimulus.connection, "not needed any more"))
+        elif isinstance(stimulus, Received):
+            if stimulus.connection == self._connection:
+                self._received(stimulus, now_us)
+        elif isinstance(stimulus, Writable):
+            if stimulus.connection == self._connection:
+                self._channel.writable = stimulus.writable
+                self._pump()
+        elif isinstance(stimulus, Tick):
+            self._tick(now_us)
+        elif isinstance(stimulus, Opened):
+            self._opened(stimulus, now_us)
+        elif isinstance(stimulus, Closed):
+            dial_failed = self._state is _State.DIALLING and stimulus.connection is None
+            if dial_failed or (self._connection is not None and stimulus.connection == self._connection):
+                self._disconnected(stimulus.reason, now_us)
+        elif isinstance(stimulus, Malformed) and stimulus.connection == self._connection:
+            self._give_connection_up(f"the broker sent something malformed: {stimulus.reason}", now_us)
+        return self.take_effects()
+
+    def next_deadline_us(self) -> int | None:
+        """When a `Tick` is due at the latest."""
+        if self._state is _State.ENDED:
+            return None
+        if self._state is _State.WAITING:
+            return min(self._dial_at_us, self._give_up_at_us)
+        if self._state is _State.DIALLING:
+            return self._give_up_at_us
+        deadline = min(self._ping_at_us, self._silence_ends_us())
+        if self._state is _State.GREETING:
+            return min(deadline, self._give_up_at_us)
+        return deadline if self._acknowledge_at_us is None else min(deadline, self._acknowledge_at_us)
+
+    def take_effects(self) -> list[ClientEffect]:
+        """What method calls have asked for since the last time."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # The application's side.
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker listens at the moment."""
+        return self._state is _State.LIVE
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session is over for good."""
+        return self._state is _State.ENDED
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next publication may be added."""
+        return self.outbox.kept_bytes < self.settings.outgoing_bytes_max
+
+    def publish(self, record: bytes, manner: int) -> int:
+        """Put a publication in line for the next `flush`; returns its sequence number.
+
+        Raises:
+            PublicationError: the broker takes no frame that is so large.
+        """
+        self.check_size(record)
+        return self.outbox.add(record, manner)
+
+    def check_size(self, record: bytes) -> None:
+        """Raise a `PublicationError` if the broker takes no frame that is so large."""
+        if len(record) + self._overhead > self.frame_bytes_max:
+            raise PublicationError(
+                f"a publication of {len(record):,} bytes; this broker takes at most "
+                f"{self.frame_bytes_max - self._overhead:,}"
+            )
+
+    def flush(self) -> None:
+        """Send what has collected, as far as the broker takes it."""
+        if self._state is _State.LIVE:
+            self._refuse_too_large(self.outbox.seal(self.frame_bytes_max))
+            self._pump()
+
+    def unsubscribe(self, interest: Interest) -> int:
+        """Nothing more is queued for it; returns the request to wait for, 0 if there is none."""
+        request = self.desk.unsubscribe(interest)
+        self._make_room()
+        return request
+
+    def made_room(self, interest: Interest) -> None:
+        """The consumer has read from a `crowded` queue."""
+        interest.move_up()
+        self._make_room()
+
+    def close(self, reason: str) -> None:
+        """Leave on purpose."""
+        if self._state is _State.LIVE:
+            self.flush()
+            self._send(Goodbye(reason))
+        if self._connection is not None:
+            self._effects.append(Close(self._connection, reason))
+        self._state = _State.ENDED
+        self._channel.disconnect()
+
+    # Connections.
+
+    def _dial(self, now_us: int) -> None:
+        if self.inbox.waiting_bytes > self.settings.channel.window_bytes:
+            # The application has not read what former connections brought, and another one would bring more.
+            self._dial_at_us = now_us + self.settings.backoff_us_min
+            self._give_up_at_us += self.settings.backoff_us_min
+            return
+        addresses = self.settings.addresses
+        self._state = _State.DIALLING
+        self._effects.append(Dial(addresses[self._address_place % len(addresses)]))
+
+    def _opened(self, opened: Opened, now_us: int) -> None:
+        if self._state is not _State.DIALLING:
+            self._effects.append(Close(opened.connection, "not needed any more"))
+            return
+        self._state = _State.GREETING
+        self._connection = opened.connection
+        self._hear(now_us)
+        settings = self.settings
+        # In a new session everything counts from its start, so the credit is the whole window.
+        self._send(
+            Hello(
+                PROTOCOL_VERSION,
+                "client",
+                settings.name,
+                settings.incarnation,
+                settings.token,
+                credit=settings.channel.window_bytes,
+            )
+        )
+
+    def _welcomed(self, welcome: Welcome, now_us: int) -> None:
+        if welcome.version != PROTOCOL_VERSION:
+            self._end(
+                ConnectionLostError(
+                    f"the broker {welcome.name!r} speaks version {welcome.version} of the protocol, and this "
+                    f"client version {PROTOCOL_VERSION}; bring both to the same release"
+                )
+            )
+            return
+        self._state = _State.LIVE
+        self._live_since_us = now_us
+        self._acknowledge_at_us = None
+        self._told_received = 0
+        self.broker = welcome.name
+        self.frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
+        self._channel.restart(welcome.credit)
+        self.inbox.restarted()
+        self._channel.withheld = False
+        too_large = self.outbox.restarted(self.frame_bytes_max)
+        self._effects.append(Connected(welcome.name))
+        self._refuse_too_large(too_large)
+        # Before any publication: whoever publishes unannounced counts as announcing everything.
+        self._introducing = True
+        self.desk.introduce()
+        self._introducing = False
+        self.flush()
+
+    def _refuse_too_large(self, sequences: list[int]) -> None:
+        """This broker takes smaller frames than the one before it."""
+        if sequences:
+            error = PublicationError(
+                f"the broker {self.broker!r} takes frames of at most {self.frame_bytes_max:,} bytes"
+            )
+            self._effects.append(PublicationsRefused(tuple(sequences), error))
+            self._effects.append(Progressed(self.outbox.received, self.outbox.settled))
+
+    def _disconnected(self, reason: str, now_us: int) -> None:
+        """Wait a little and try again, if there is time left."""
+        was_live = self._state is _State.LIVE
+        self._connection = None
+        self._channel.disconnect()
+        self._failure = reason
+        self._state = _State.WAITING
+        self._address_place += 1
+        if was_live:
+            self._give_up_at_us = now_us + self.settings.reconnect_for_us
+            if now_us - self._live_since_us >= self.settings.backoff_us_max:
+                self._attempts = 0  # it was a good connection; a broker that drops us at once is spared
+            self._effects.append(Disconnected(reason))
+            self.desk.disconnected(reason)
+        pause_us = min(self.settings.backoff_us_max, self.settings.backoff_us_min << min(self._attempts, 20))
+        self._attempts += 1
+        self._dial_at_us = now_us + int(pause_us * (0.5 + self._random.random() / 2))
+        if now_us >= self._give_up_at_us:
+            self._give_up()
+
+    def _give_connection_up(self, reason: str, now_us: int) -> None:
+        if self._connection is not None:
+            self._effects.append(Close(self._connection, reason))
+            self._effects.append(Note("warning", "gave a connection up", {"reason": reason}))
+            self._disconnected(reason, now_us)
+
+    def _give_up(self) -> None:
+        addresses = ", ".join(self.settings.addresses)
+        if self.broker:
+            text = f"the connection to the broker was lost and could not be made again ({addresses})"
+        else:
+            text = f"no broker could be reached ({addresses})"
+        self._end(ConnectionLostError(f"{text}: {self._failure or 'no answer in time'}"))
+
+    def _end(self, error: BraidError) -> None:
+        if self._connection is not None:
+            self._effects.append(Close(self._connection, str(error)))
+            self._connection = None
+        self._channel.disconnect()
+        self._state = _State.ENDED
+        self._effects.append(Lost(error))
+
+    # What arrives.
+
+    def _received(self, received: Received, now_us: int) -> None:
+        self._hear(now_us)
+        try:
+            for frame in received.frames:
+                self._frame(frame, now_us)
+                if self._connection != received.connection:
+                    return
+            # What is settled is told with the next acknowledgement; only acknowledged rows make it urgent.
+            self._channel.withheld = self.inbox.waiting
+        except RemoteProtocolError as error:
+            self._give_connection_up(str(error), now_us)
+            return
+        if self._state is _State.LIVE:
+            self._pump()
+            self._acknowledge(now_us)
+
+    def _frame(self, frame: Frame, now_us: int) -> None:
+        body = frame.body
+        if self._state is _State.GREETING:
+            self._greeted(body, now_us)
+        elif frame.sequence:
+            if self._channel.accept(frame):
+                self._sequenced(frame)
+        elif isinstance(body, Acknowledgement):
+            if self.outbox.acknowledged(body):
+                self._effects.append(Progressed(self.outbox.received, self.outbox.settled))
+        elif isinstance(body, Ping):
+            self._send(Pong(body.number))
+        elif isinstance(body, Goodbye):
+            self._give_connection_up(f"the broker says goodbye: {body.reason or 'no reason given'}", now_us)
+        elif isinstance(body, Refused):
+            self._refused(body, now_us)
+        elif not isinstance(body, Pong):
+            raise RemoteProtocolError(f"a {type(body).__name__} in the middle of a session")
+
+    def _greeted(self, body: object, now_us: int) -> None:
+        if isinstance(body, Welcome):
+            self._welcomed(body, now_us)
+        elif isinstance(body, Refused):
+            self._refused(body, now_us)
+        elif isinstance(body, Goodbye):
+            self._give_connection_up(f"the broker says goodbye: {body.reason or 'no reason given'}", now_us)
+        else:
+            raise RemoteProtocolError(f"a {type(body).__name__} where a welcome was expected")
+
+    def _refused(self, refused: Refused, now_us: int) -> None:
+        if refused.code in FINAL_REFUSALS:
+            self._end(refusal(refused.code, f"the broker refused the connection: {refused.reason}"))
+        else:
+            if refused.code == SLOW:
+                self.desk.end_slow_consumers(refused.reason)
+            self._give_connection_up(
+                f"the broker refused the connection ({refused.code}): {refused.reason}", now_us
+            )
+
+    def _sequenced(self, frame: Frame) -> None:
+        body = frame.body
+        if isinstance(body, PublicationBatch):
+            for interest in self.inbox.deliver(body, frame.sequence):
+                self._arrived(interest)
+            if body.acknowledged:
+                self._settle()
+        elif isinstance(body, StoredPublications):
+            reader = self.inbox.deliver_stored(body, frame.sequence)
+            if reader is not None:
+                self._arrived(reader)
+            self._settle()
+        elif isinstance(body, Done):
+            self.desk.answered(body.request, body.text, None)
+        elif isinstance(body, Failed):
+            self.desk.answered(body.request, "", refusal(body.code, body.reason))
+        elif isinstance(body, PublishRefused):
+            error = refusal(body.code, body.reason)
+            self._effects.append(PublicationsRefused(tuple(body.sequences), error))
+        else:
+            raise RemoteProtocolError(f"a client was sent a {type(body).__name__}")
+
+    def _arrived(self, interest: Interest) -> None:
+        self._effects.append(Arrived(interest))
+        if not interest.open:
+            # Its queue overflowed, and it wanted to be ended then.
+            interest.open = True
+            self.desk.unsubscribe(interest)
+            self._effects.append(Ended(interest))
+
+    # How far it has come.
+
+    def _settle(self) -> None:
+        self._channel.settled = self.inbox.settled(self._channel.received)
+        self._channel.withheld = self.inbox.waiting
+
+    def _make_room(self) -> None:
+        """Rows that waited may have found room: the broker may settle them, and send more."""
+        if self._state is _State.LIVE:
+            before = (self._channel.settled, self._channel.withheld)
+            self._settle()
+            if before != (self._channel.settled, self._channel.withheld):
+                self._send_acknowledgement()
+
+    def _acknowledge(self, now_us: int) -> None:
+        if self._channel.acknowledgement_due():
+            self._send_acknowledgement()
+        elif self._acknowledge_at_us is None and self._channel.received > self._told_received:
+            self._acknowledge_at_us = now_us + self.settings.channel.acknowledge_delay_us
+
+    def _send_acknowledgement(self) -> None:
+        self._settle()
+        self._acknowledge_at_us = None
+        self._told_received = self._channel.received
+        acknowledgement = self._channel.acknowledgement()
+        if acknowledgement is not None:
+            self._send(acknowledgement)
+
+    # Time.
+
+    def _hear(self, now_us: int) -> None:
+        self._heard_us = now_us
+        self._ping_at_us = now_us + self.settings.heartbeat_us
+
+    def _silence_ends_us(self) -> int:
+        return self._heard_us + SILENT_HEARTBEATS_MAX * self.settings.heartbeat_us
+
+    def _tick(self, now_us: int) -> None:
+        if self._state is not _State.LIVE and now_us >= self._give_up_at_us:
+            self._give_up()
+        elif self._state is _State.WAITING:
+            if now_us >= self._dial_at_us:
+                self._dial(now_us)
+        elif self._state in (_State.GREETING, _State.LIVE):
+            if now_us >= self._silence_ends_us():
+                silence_s = (now_us - self._heard_us) / 1e6
+                self._give_connection_up(f"the broker has been silent for {silence_s:.1f} s", now_us)
+                return
+            if now_us >= self._ping_at_us:
+                self._ping_at_us = now_us + self.settings.heartbeat_us
+                if self._state is _State.LIVE:
+                    self._pings += 1
+                    self._send(Ping(self._pings))
+            if self._acknowledge_at_us is not None and now_us >= self._acknowledge_at_us:
+                self._send_acknowledgement()
+
+    # Writing.
+
+    def _pump(self) -> None:
+        """Send what the channel lets go."""
+        frames = self._channel.take()
+        if frames and self._connection is not None:
+            self.outbox.sent(frames)
+            self._effects.append(Send(self._connection, frames))
+
+    def _tell(self, message: Message) -> bool:
+        if self._state is not _State.LIVE:
+            return False
+        self._channel.offer(message)
+        if not self._introducing:
+            self._pump()
+        return True
+
+    def _emit(self, effect: ClientEffect) -> None:
+        self._effects.append(effect)
+
+    def _send(self, message: Message) -> None:
+        if self._connection is not None:
+            self._effects.append(Send(self._connection, [Frame(0, message)]))

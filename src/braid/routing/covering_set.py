@@ -1,0 +1,281 @@
+"""What has one neighbour been told, and what is hidden behind it?
+
+A filter need not travel to a neighbour that already knows one which covers it: whatever the hidden one
+wants arrives because of the other. Filters with the same canonical text are one *form*, so the very
+common case of equal filters under many keys costs a look into a dictionary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from braid.errors import LocalProtocolError
+from braid.matching.index import FilterIndex
+from braid.routing.witness import witnesses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from braid.language.filters import Filter
+    from braid.language.values import Scalar
+
+    Probe: TypeAlias = list[dict[str, Scalar]]
+
+__all__ = ["Change", "CoveringSet", "Removal"]
+
+# So many forms are placed at a time, enough for arrays to pay; fewer when so many forms are told that,
+# if all of them accepted all witnesses, there would be more pairs than a few hundred megabytes hold.
+CHUNK = 1024
+CHUNK_MIN = 64
+PAIRS_MAX = 2**24
+# So many candidates are asked whether they cover a form. Opposite corners leave few that do not; past
+# this the form is told, which is always safe.
+CANDIDATES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What the removal of one filter means for the neighbour."""
+
+    told: bool
+    """Whether the neighbour knew it, and must hear that it is gone."""
+    revealed: list[str]
+    """What must be told first, because the removed one hid it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What several removals and additions together mean for the neighbour."""
+
+    told: list[str]
+    """To be told, in this order: what was hidden by a removed filter, then what was added."""
+    untold: list[str]
+    """Known to the neighbour until now. A key that is in `told` as well has got another filter."""
+
+
+class _Form:
+    """All filters of one meaning. Either one of its keys is told, or it is hidden by another form."""
+
+    __slots__ = ("filter", "hidden", "hider", "keys", "number", "told")
+
+    def __init__(self, filter: Filter, number: int) -> None:
+        self.filter = filter
+        self.number = number
+        self.keys: dict[str, None] = {}
+        self.told: str | None = None
+        self.hider: _Form | None = None
+        self.hidden: dict[_Form, None] = {}
+
+    @property
+    def known_as(self) -> str | None:
+        """The told key that stands for this form."""
+        return self.told if self.hider is None else self.hider.told
+
+
+class CoveringSet:
+    """Filters under keys, of which a neighbour is told as few as cover the others.
+
+    >>> from braid.language.filters import Filter
+    >>> known = CoveringSet()
+    >>> known.add("wide", Filter("price > 10"))
+    >>> known.add("narrow", Filter("price > 20"))
+    'wide'
+    >>> known.remove("wide")
+    Removal(told=True, revealed=['narrow'])
+
+    What was told stays told when something wider comes later: taking it back would cost a message,
+    and the neighbour hides it from its own neighbours. A filter that only a union of several others
+    covers is told. With residual conditions more may be told than needed, never less.
+    """
+
+    def __init__(self) -> None:
+        self._forms: dict[str, _Form] = {}
+        self._form_of: dict[str, _Form] = {}
+        self._index: FilterIndex[_Form] = FilterIndex()
+        """The told forms, in the order in which they were told."""
+        self._number_last = 0
+
+    def __len__(self) -> int:
+        return len(self._form_of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._form_of
+
+    def __iter__(self) -> Iterator[str]:
+        """All keys, told and hidden, in the order in which they were added."""
+        return iter(self._form_of)
+
+    @property
+    def told_count(self) -> int:
+        """How many filters the neighbour knows."""
+        return len(self._index)
+
+    def told(self) -> list[tuple[str, Filter]]:
+        """Everything the neighbour knows."""
+        return [(form.told, form.filter) for form in self._index if form.told is not None]
+
+    def coverer(self, key: str) -> str | None:
+        """The key itself if it was told, otherwise the one that hides it; None for an unknown key."""
+        form = self._form_of.get(key)
+        return None if form is None else form.known_as
+
+    def filter_of(self, key: str) -> Filter:
+        """The filter under a key, or an equal one."""
+        return self._form_of[key].filter
+
+    def add(self, key: str, filter: Filter) -> str | None:
+        """None if the neighbour must be told now, otherwise the told key that covers the filter."""
+        return self.add_many([(key, filter)])[0]
+
+    def add_many(self, items: Sequence[tuple[str, Filter]]) -> list[str | None]:
+        """The same as adding one by one, with far less work for each."""
+        self._place(self._entered(items))
+        known_as = [self.coverer(key) for key, _ in items]
+        return [
+            None if coverer == key else coverer for (key, _), coverer in zip(items, known_as, strict=True)
+        ]
+
+    def remove(self, key: str) -> Removal:
+        """Take a filter away; what only it covered must be told in its place."""
+        change = self.change([key], [])
+        return Removal(bool(change.untold), change.told)
+
+    def change(self, removed: Iterable[str], added: Sequence[tuple[str, Filter]]) -> Change:
+        """Remove and add at once, so that nothing is revealed which another removal or addition settles.
+
+        A removed key may be added again with another filter.
+        """
+        untold: list[str] = []
+        touched: dict[_Form, None] = {}
+        for key in removed:
+            form = self._form_of.pop(key)
+            del form.keys[key]
+            touched[form] = None
+            if form.told == key:
+                form.told = None
+                untold.append(key)
+        fresh = self._entered(added)
+        heirs, orphans = self._settle(touched)
+        self._place(fresh)
+        self._inherit(heirs)
+        self._place(orphans)
+        revealed = sorted(heirs + orphans, key=lambda form: form.number)
+        told = [form.told for form in revealed if form.told is not None]
+        already = set(told)
+        told += [key for key, _ in added if self._form_of[key].told == key and key not in already]
+        return Change(told, untold)
+
+    def _entered(self, items: Sequence[tuple[str, Filter]]) -> list[_Form]:
+        """Note the keys; the forms that are new wait to be placed."""
+        fresh: list[_Form] = []
+        for key, filter in items:
+            if key in self._form_of:
+                raise LocalProtocolError(f"the key {key!r} is taken; remove its filter first")
+            text = str(filter)
+            form = self._forms.get(text)
+            if form is None:
+                self._number_last += 1
+                form = self._forms[text] = _Form(filter, self._number_last)
+                fresh.append(form)
+            form.keys[key] = None
+            self._form_of[key] = form
+        return fresh
+
+    def _settle(self, touched: Iterable[_Form]) -> tuple[list[_Form], list[_Form]]:
+        """After keys were taken away: the heirs and the orphans, in the order of insertion.
+
+        An heir was told and has other keys left, so it can go on hiding what it hid. Orphans were hidden
+        by a form that has no keys left.
+        """
+        heirs: list[_Form] = []
+        orphans: dict[_Form, None] = {}
+        for form in touched:
+            if form.keys:
+                if form.told is None and form in self._index:
+                    heirs.append(form)
+                continue
+            del self._forms[str(form.filter)]
+            if form.hider is not None:
+                form.hider.hidden.pop(form, None)
+                continue
+            self._index.remove(form)
+            for orphan in form.hidden:
+                if orphan.keys:
+                    orphan.hider = None
+                    orphans[orphan] = None
+        return sorted(heirs, key=lambda form: form.number), sorted(orphans, key=lambda form: form.number)
+
+    def _inherit(self, heirs: Sequence[_Form]) -> None:
+        """Tell each heir under its next key, unless something that was told later is wider."""
+        candidates = _candidates(self._index, {form: witnesses(form.filter) for form in heirs})
+        for form in heirs:
+            # An heir before this one may have been hidden, and hides nothing now.
+            others = [each for each in candidates[form] if each is not form and each in self._index]
+            if not _hide(form, others):
+                form.told = next(iter(form.keys))
+                continue
+            self._index.remove(form)
+            for hidden in form.hidden:
+                hidden.hider = form.hider
+            if form.hider is not None:
+                form.hider.hidden.update(form.hidden)
+            form.hidden = {}
+
+    def _place(self, forms: Sequence[_Form]) -> None:
+        """Tell or hide each of the forms, as if one after the other."""
+        placed = 0
+        while placed < len(forms):
+            size = min(CHUNK, max(CHUNK_MIN, PAIRS_MAX // (2 * len(self._index) + 1)))
+            chunk = forms[placed : placed + size]
+            placed += size
+            probes = {form: witnesses(form.filter) for form in chunk}
+            candidates = _candidates(self._index, probes)
+            remaining = [form for form in chunk if not _hide(form, candidates[form])]
+            self._tell({form: probes[form] for form in remaining})
+
+    def _tell(self, probes: Mapping[_Form, Probe]) -> None:
+        """Tell what no told form covers, except where an earlier one of these does."""
+        if len(probes) > 1:
+            # All are candidates for each other, but only those before a form, and told, may hide it.
+            candidates = _candidates(FilterIndex((form, form.filter) for form in probes), probes)
+        else:
+            candidates = {form: [] for form in probes}
+        told: dict[_Form, None] = {}
+        for form in probes:
+            if not _hide(form, [other for other in candidates[form] if other in told]):
+                form.told = next(iter(form.keys))
+                told[form] = None
+        self._index.add_many((form, form.filter) for form in told)
+
+
+def _hide(form: _Form, candidates: Iterable[_Form]) -> bool:
+    """Hide the form behind the first candidate that covers it, if one does."""
+    for candidate in sorted(candidates, key=lambda each: each.number)[:CANDIDATES_MAX]:
+        if candidate.filter.covers(form.filter):
+            form.hider = candidate
+            candidate.hidden[form] = None
+            return True
+    return False
+
+
+def _candidates(index: FilterIndex[_Form], probes: Mapping[_Form, Probe]) -> dict[_Form, list[_Form]]:
+    """For each form the indexed ones that accept all of its witnesses, in one pass over the index."""
+    found: dict[_Form, list[_Form]] = {form: [] for form in probes}
+    batch = [witness for probe in probes.values() for witness in probe]
+    if not batch or not len(index):
+        return found
+    needed = np.array([len(probe) for probe in probes.values()])
+    rows, slots = index.match_pairs(batch)
+    if not len(rows):
+        return found
+    owners = np.repeat(np.arange(len(probes)), needed)[rows]
+    span = int(slots.max()) + 1
+    pairs, counts = np.unique(owners * span + slots, return_counts=True)
+    pairs = pairs[counts == needed[pairs // span]]
+    forms = list(probes)
+    for owner, slot in zip((pairs // span).tolist(), (pairs % span).tolist(), strict=True):
+        found[forms[owner]].append(index.key_of(slot))
+    return found

@@ -1,0 +1,117 @@
+"""Has this publication been here before?
+
+Sequence numbers of a publisher rise by one. Of each publisher the highest is remembered, and a window of
+bits that says which of the recent ones were seen, so numbers may arrive out of order within the window.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from braid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from braid.matching.columns import BoolArray, IntArray
+
+__all__ = ["DuplicateFilter"]
+
+
+class _Seen:
+    __slots__ = ("bits", "highest")
+
+    def __init__(self, highest: int, bits: int) -> None:
+        self.highest = highest
+        self.bits = bits
+        """Bit i says whether `highest - i` was seen."""
+
+
+class DuplicateFilter:
+    """Tells new publications from repeated ones.
+
+    Args:
+        publishers_max: of more publishers the least recently heard are forgotten; each takes about half
+            a kilobyte.
+        window: how far behind the highest a number may arrive; what is older counts as seen. Larger:
+            more patience with detours, more memory and work.
+    """
+
+    def __init__(self, publishers_max: int = 100_000, window: int = 1024) -> None:
+        if publishers_max < 1 or window < 1:
+            raise ConfigurationError(
+                f"publishers_max and window must be at least 1, not {publishers_max} and {window}"
+            )
+        self._publishers_max = publishers_max
+        self._window = window
+        self._mask = (1 << window) - 1
+        self._publishers: OrderedDict[str, _Seen] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._publishers)
+
+    def highest(self, publisher: str) -> int | None:
+        """The highest sequence number seen of a publisher, None for an unknown one."""
+        seen = self._publishers.get(publisher)
+        return None if seen is None else seen.highest
+
+    def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
+        """Which rows of a batch are new, as if they came one by one; None when all are.
+
+        Sequence numbers are not negative.
+        """
+        if not len(sequences):
+            return None
+        sequences = np.asarray(sequences, np.int64)
+        seen = self._publishers.get(publisher)
+        if seen is None:
+            # As if the number before the first one had been the highest, and nothing had been seen.
+            seen = self._publishers[publisher] = _Seen(int(sequences[0]) - 1, 0)
+            if len(self._publishers) > self._publishers_max:
+                self._publishers.popitem(last=False)
+        else:
+            self._publishers.move_to_end(publisher)
+        if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
+            self._note(seen, int(sequences[-1]), sequences)
+            return None
+        new = self._new(seen, sequences)
+        if not new.any():
+            return np.empty(0, np.int64)
+        fresh = sequences[new]
+        self._note(seen, max(seen.highest, int(fresh.max())), fresh)
+        return None if new.all() else np.flatnonzero(new)
+
+    def _new(self, seen: _Seen, sequences: IntArray) -> BoolArray:
+        # The highest number before each row decides how far its window reaches back.
+        before = np.concatenate([[seen.highest], np.maximum.accumulate(sequences)[:-1]])
+        before = np.maximum(before, seen.highest)
+        new: BoolArray = before - sequences < self._window
+        first = np.zeros(len(sequences), np.bool_)
+        first[np.unique(sequences, return_index=True)[1]] = True
+        new &= first
+        behind = np.flatnonzero(new & (sequences <= seen.highest))
+        known = _bools(seen.bits, self._window)
+        new[behind] = ~known[seen.highest - sequences[behind]]
+        return new
+
+    def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
+        ahead = highest - seen.highest
+        # A shift by the distance itself would, after a very large jump, be a very large number.
+        bits = seen.bits << ahead & self._mask if ahead < self._window else 0
+        if ahead == len(fresh) and int(fresh.min()) == seen.highest + 1:
+            # They are all different, so none is missing.
+            bits |= (1 << min(ahead, self._window)) - 1
+        else:
+            offsets = highest - fresh
+            marks = np.zeros(self._window, np.bool_)
+            marks[offsets[offsets < self._window]] = True
+            bits |= int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
+        seen.highest, seen.bits = highest, bits
+
+
+def _bools(bits: int, count: int) -> BoolArray:
+    raw: npt.NDArray[np.uint8] = np.frombuffer(bits.to_bytes((count + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(raw, count=count, bitorder="little").astype(np.bool_)

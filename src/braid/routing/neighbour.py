@@ -1,0 +1,144 @@
+"""What do we know of one neighbour: what it offers, and what it has been told?"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from braid.routing.covering_set import CoveringSet
+from braid.routing.overlap import OverlapIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from braid.language.filters import Filter
+
+__all__ = ["Kind", "LinkStatistics", "Neighbour", "Tell", "Verb"]
+
+
+class Verb(enum.Enum):
+    """What a neighbour is told about a key."""
+
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    ADVERTISE = "advertise"
+    UNADVERTISE = "unadvertise"
+
+
+class Kind(enum.Enum):
+    """Of what a neighbour is told; advertisements first, because subscriptions follow them."""
+
+    ADVERTISEMENT = (Verb.ADVERTISE, Verb.UNADVERTISE)
+    SUBSCRIPTION = (Verb.SUBSCRIBE, Verb.UNSUBSCRIBE)
+
+    @property
+    def news(self) -> Verb:
+        """The verb for an entry that is new or has another filter."""
+        return self.value[0]
+
+    @property
+    def farewell(self) -> Verb:
+        """The verb for an entry that is gone."""
+        return self.value[1]
+
+
+class Tell(NamedTuple):
+    """One sentence for one neighbour. A key it knows already, with another filter, is a replacement."""
+
+    link: str
+    verb: Verb
+    key: str
+    filter: Filter | None
+    """None when something is taken back."""
+
+    def __str__(self) -> str:
+        rest = "" if self.filter is None else f" to {self.filter}"
+        return f"{self.link}: {self.verb.value} {self.key}{rest}"
+
+
+class LinkStatistics(NamedTuple):
+    """How much one neighbour knows, and how much is hidden behind that."""
+
+    subscriptions_told: int
+    subscriptions_hidden: int
+    advertisements_told: int
+    advertisements_hidden: int
+
+    @property
+    def covering_ratio(self) -> float:
+        """The share of the wanted subscriptions that did not have to travel."""
+        wanted = self.subscriptions_told + self.subscriptions_hidden
+        return self.subscriptions_hidden / wanted if wanted else 0.0
+
+
+class Neighbour:
+    """A link's share of the routing tables."""
+
+    def __init__(self, link: str) -> None:
+        self.link = link
+        self._entries = {kind: CoveringSet() for kind in Kind}
+        # The universal advertisement is by far the most common one, so those are only counted.
+        self._universal: set[str] = set()
+        self._heard = OverlapIndex()
+
+    # What it offers.
+
+    @property
+    def wants_everything(self) -> bool:
+        """Whether it has advertised TRUE."""
+        return bool(self._universal)
+
+    def wants(self, filter: Filter) -> bool:
+        """Whether an advertisement from there meets a subscription."""
+        if self._universal:
+            return filter.satisfiable
+        return any(True for _ in self._heard.find(filter))
+
+    def hear(self, key: str, filter: Filter) -> None:
+        """An advertisement came from there."""
+        if str(filter) == "TRUE":
+            self._universal.add(key)
+        else:
+            self._heard.add(key, filter)
+
+    def unhear(self, key: str) -> None:
+        """An advertisement from there is gone."""
+        if key in self._universal:
+            self._universal.remove(key)
+        else:
+            self._heard.remove(key)
+
+    # What it has been told.
+
+    def entries(self, kind: Kind) -> CoveringSet:
+        """What it was told, and what is hidden behind that."""
+        return self._entries[kind]
+
+    def change(self, kind: Kind, removed: Iterable[str], added: Sequence[tuple[str, Filter]]) -> list[Tell]:
+        """Remove what is there of `removed`, and add; the answer is what it must hear."""
+        entries = self._entries[kind]
+        gone = [key for key in removed if key in entries]
+        if not gone and not added:
+            return []
+        change = entries.change(gone, added)
+        replaced = set(change.told)
+        tells = [Tell(self.link, kind.news, key, entries.filter_of(key)) for key in change.told]
+        tells += [Tell(self.link, kind.farewell, key, None) for key in change.untold if key not in replaced]
+        return tells
+
+    def replace(self, kind: Kind, key: str, filter: Filter, wanted: bool, equal: bool) -> list[Tell]:
+        """A key's filter, or whether it is wanted, may have changed."""
+        if wanted and equal and key in self._entries[kind]:
+            return []
+        return self.change(kind, [key], [(key, filter)] if wanted else [])
+
+    def statistics(self) -> LinkStatistics:
+        """What it knows, in numbers."""
+        subscriptions = self._entries[Kind.SUBSCRIPTION]
+        advertisements = self._entries[Kind.ADVERTISEMENT]
+        return LinkStatistics(
+            subscriptions.told_count,
+            len(subscriptions) - subscriptions.told_count,
+            advertisements.told_count,
+            len(advertisements) - advertisements.told_count,
+        )

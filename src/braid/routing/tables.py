@@ -1,0 +1,371 @@
+"""Who wants what, who offers what, and what must each neighbour know of it?
+
+Reverse path routing with advertisements (availability paper, section III-B). Advertisements are told to
+every neighbour, and each broker remembers from where it heard them (the SRT). A subscription is told to
+the neighbours from which an intersecting advertisement came, and is remembered with its origin (the
+PRT); publications then travel the way back. What a neighbour knows already by a covering filter is not
+told again.
+
+An entry's *origin* is its last hop on the tree, as in a master subscription table; the group it has in
+the index is the destination that matching names. Without soft links the two are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from braid.errors import LocalProtocolError
+from braid.matching.index import FilterIndex, GroupMatrix
+from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
+from braid.routing.overlap import OverlapIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
+
+    from braid.language.filters import Filter
+    from braid.language.values import Value
+
+__all__ = ["RoutingStatistics", "RoutingTables"]
+
+
+class RoutingStatistics(NamedTuple):
+    """A snapshot for people and metrics."""
+
+    subscriptions: int
+    advertisements: int
+    links: dict[str, LinkStatistics]
+
+
+class _Entry(NamedTuple):
+    number: int
+    """Rises with every entry, so that what comes out of sets can be put in order."""
+    filter: Filter
+    origin: Hashable
+
+
+class _Entries:
+    """The subscriptions or the advertisements, by key and by origin."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._by_origin: dict[Hashable, dict[str, None]] = {}
+        self._number_last = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> _Entry | None:
+        return self._entries.get(key)
+
+    def from_origin(self, origin: Hashable) -> list[str]:
+        return list(self._by_origin.get(origin, ()))
+
+    def items_elsewhere(
+        self, origin: Hashable, keys: Iterable[str] | None = None
+    ) -> list[tuple[str, Filter]]:
+        """The given ones (or all) that did not come from `origin`, in the order of their arrival."""
+        if keys is None:
+            chosen = list(self._entries)
+        else:
+            chosen = sorted(keys, key=lambda key: self._entries[key].number)
+        return [(key, self._entries[key].filter) for key in chosen if self._entries[key].origin != origin]
+
+    def put(self, key: str, filter: Filter, origin: Hashable) -> None:
+        self._number_last += 1
+        self._entries[key] = _Entry(self._number_last, filter, origin)
+        self._by_origin.setdefault(origin, {})[key] = None
+
+    def pop(self, key: str) -> _Entry:
+        entry = self._entries.pop(key)
+        siblings = self._by_origin[entry.origin]
+        del siblings[key]
+        if not siblings:
+            del self._by_origin[entry.origin]
+        return entry
+
+
+class RoutingTables:
+    """The routing state of one broker.
+
+    Every method that changes it returns what neighbours must be told, in an order that is safe for a
+    receiver which processes one after the other: what is new comes before what is gone, so that nothing
+    that is wanted throughout is ever without a subscription.
+
+    A key that arrives again means: nothing, if filter and origin are the same; a changed filter; or,
+    from another origin, that the way there has changed. Removing what is not there is no error,
+    because a neighbour may repeat itself.
+
+    >>> from braid.language.filters import Filter
+    >>> tables = RoutingTables()
+    >>> tables.add_link("north")
+    []
+    >>> tables.subscribe([("s1", Filter("price > 10"))], "alice", link=False)
+    []
+    >>> [str(tell) for tell in tables.advertise([("a1", Filter("TRUE"))], "north", link=True)]
+    ['north: subscribe s1 to price > 10']
+
+    Whether a subscription meets an advertisement is asked for publications without ranges: a publication
+    with ranges should lie within its advertisement as a whole, or be advertised as TRUE.
+    """
+
+    def __init__(self) -> None:
+        self.index: FilterIndex[str] = FilterIndex()
+        """All subscriptions, grouped by destination."""
+        self._neighbours: dict[str, Neighbour] = {}
+        self._subscriptions = _Entries()
+        self._advertisements = _Entries()
+        self._overlaps = OverlapIndex()
+
+    # Links.
+
+    @property
+    def links(self) -> KeysView[str]:
+        """The neighbours, as a live view."""
+        return self._neighbours.keys()
+
+    def add_link(self, link: str) -> list[Tell]:
+        """A new neighbour is told all advertisements; nothing happens if it is there already."""
+        if link in self._neighbours:
+            return []
+        if self._subscriptions.from_origin(link) or self._advertisements.from_origin(link):
+            raise LocalProtocolError(f"{link!r} is a local destination; a link needs another name")
+        neighbour = self._neighbours[link] = Neighbour(link)
+        return neighbour.change(Kind.ADVERTISEMENT, [], self._advertisements.items_elsewhere(link))
+
+    def remove_link(self, link: str) -> list[Tell]:
+        """Forget a neighbour and all that came from it; the others are told."""
+        if self._neighbours.pop(link, None) is None:
+            return []
+        subscriptions, advertisements = self.from_link(link)
+        return self.unadvertise(advertisements) + self.unsubscribe(subscriptions)
+
+    # Subscriptions.
+
+    def subscribe(self, items: Sequence[tuple[str, Filter]], origin: Hashable, *, link: bool) -> list[Tell]:
+        """Subscriptions from a neighbour (`link`) or for a local destination."""
+        self._require_origin(origin, link)
+        tells: list[Tell] = []
+        fresh: dict[str, Filter] = {}
+        for key, filter in items:
+            known = self._subscriptions.get(key)
+            if known is None and key not in fresh:
+                fresh[key] = filter
+                continue
+            # One by one: each replacement is safe by itself, several at once need not be.
+            tells += self._subscribe_new(fresh, origin)
+            fresh = {}
+            tells += self._subscribe_again(key, filter, origin)
+        return tells + self._subscribe_new(fresh, origin)
+
+    def unsubscribe(self, keys: Iterable[str], *, origin: Hashable = None) -> list[Tell]:
+        """Remove subscriptions; with an `origin` only those that are still its own."""
+        known = self._known(self._subscriptions, keys, origin)
+        for key in known:
+            self._subscriptions.pop(key)
+            self.index.remove(key)
+            self._overlaps.remove(key)
+        return [
+            tell for each in self._neighbours.values() for tell in each.change(Kind.SUBSCRIPTION, known, [])
+        ]
+
+    def _subscribe_new(self, fresh: Mapping[str, Filter], origin: Hashable) -> list[Tell]:
+        if not fresh:
+            return []
+        self.index.add_many([(key, filter, origin) for key, filter in fresh.items()])
+        for key, filter in fresh.items():
+            self._subscriptions.put(key, filter, origin)
+            self._overlaps.add(key, filter)
+        tells: list[Tell] = []
+        for neighbour in self._neighbours.values():
+            if neighbour.link != origin:
+                wanted = [(key, filter) for key, filter in fresh.items() if neighbour.wants(filter)]
+                tells += neighbour.change(Kind.SUBSCRIPTION, [], wanted)
+        return tells
+
+    def _subscribe_again(self, key: str, filter: Filter, origin: Hashable) -> list[Tell]:
+        known = self._subscriptions.get(key)
+        if known is None or (known.filter == filter and known.origin == origin):
+            return []
+        self._subscriptions.pop(key)
+        self._subscriptions.put(key, filter, origin)
+        self.index.remove(key)
+        self.index.add(key, filter, group=origin)
+        self._overlaps.remove(key)
+        self._overlaps.add(key, filter)
+        tells: list[Tell] = []
+        for neighbour in self._neighbours.values():
+            wanted = neighbour.link != origin and neighbour.wants(filter)
+            tells += neighbour.replace(Kind.SUBSCRIPTION, key, filter, wanted, known.filter == filter)
+        return _news_first(tells)
+
+    # Advertisements.
+
+    def advertise(self, items: Sequence[tuple[str, Filter]], origin: Hashable, *, link: bool) -> list[Tell]:
+        """Advertisements from a neighbour (`link`) or of a local publisher.
+
+        A neighbour is first told the subscriptions that its advertisements meet.
+        """
+        self._require_origin(origin, link)
+        tells: list[Tell] = []
+        fresh: dict[str, Filter] = {}
+        for key, filter in items:
+            known = self._advertisements.get(key)
+            if known is None and key not in fresh:
+                fresh[key] = filter
+                continue
+            tells += self._advertise_new(fresh, origin)
+            fresh = {}
+            tells += self._advertise_again(key, filter, origin)
+        return tells + self._advertise_new(fresh, origin)
+
+    def unadvertise(self, keys: Iterable[str], *, origin: Hashable = None) -> list[Tell]:
+        """Remove advertisements, and untell subscriptions that were told because of them alone."""
+        known = self._known(self._advertisements, keys, origin)
+        gone: dict[Hashable, dict[str, Filter]] = {}
+        for key in known:
+            entry = self._advertisements.pop(key)
+            gone.setdefault(entry.origin, {})[key] = entry.filter
+        tells: list[Tell] = []
+        for neighbour in self._neighbours.values():
+            tells += neighbour.change(Kind.ADVERTISEMENT, known, [])
+        for source, filters in gone.items():
+            tells += self._unhear(source, filters)
+        return tells
+
+    def _advertise_new(self, fresh: Mapping[str, Filter], origin: Hashable) -> list[Tell]:
+        if not fresh:
+            return []
+        for key, filter in fresh.items():
+            self._advertisements.put(key, filter, origin)
+        tells = self._hear(origin, fresh)
+        for neighbour in self._neighbours.values():
+            if neighbour.link != origin:
+                tells += neighbour.change(Kind.ADVERTISEMENT, [], list(fresh.items()))
+        return tells
+
+    def _advertise_again(self, key: str, filter: Filter, origin: Hashable) -> list[Tell]:
+        known = self._advertisements.get(key)
+        if known is None or (known.filter == filter and known.origin == origin):
+            return []
+        self._advertisements.pop(key)
+        self._advertisements.put(key, filter, origin)
+        tells: list[Tell] = []
+        former = self._neighbour(known.origin)
+        if former is not None:
+            former.unhear(key)
+        tells += self._hear(origin, {key: filter})
+        if former is not None:
+            tells += self._forget_unwanted(former, [known.filter])
+        for neighbour in self._neighbours.values():
+            tells += neighbour.replace(
+                Kind.ADVERTISEMENT, key, filter, neighbour.link != origin, known.filter == filter
+            )
+        return _news_first(tells)
+
+    def _hear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
+        """Tell a neighbour the subscriptions that its new advertisements meet."""
+        neighbour = self._neighbour(origin)
+        if neighbour is None:
+            return []
+        universal_before = neighbour.wants_everything
+        for key, filter in filters.items():
+            neighbour.hear(key, filter)
+        if universal_before:
+            return []
+        if neighbour.wants_everything:
+            met = self._subscriptions.items_elsewhere(origin)
+        else:
+            keys = {key for filter in filters.values() for key in self._overlaps.find(filter)}
+            met = self._subscriptions.items_elsewhere(origin, keys)
+        known = neighbour.entries(Kind.SUBSCRIPTION)
+        wanted = [(key, filter) for key, filter in met if key not in known and filter.satisfiable]
+        return neighbour.change(Kind.SUBSCRIPTION, [], wanted)
+
+    def _unhear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
+        neighbour = self._neighbour(origin)
+        if neighbour is None:
+            return []
+        for key in filters:
+            neighbour.unhear(key)
+        return self._forget_unwanted(neighbour, filters.values())
+
+    def _forget_unwanted(self, neighbour: Neighbour, gone: Iterable[Filter]) -> list[Tell]:
+        """Untell what only these advertisements, which the neighbour has taken back, asked for."""
+        if neighbour.wants_everything:
+            return []
+        known = neighbour.entries(Kind.SUBSCRIPTION)
+        met: set[str] = set()
+        for filter in gone:
+            met.update(known if str(filter) == "TRUE" else self._overlaps.find(filter))
+        unwanted = [key for key in known if key in met and not neighbour.wants(known.filter_of(key))]
+        return neighbour.change(Kind.SUBSCRIPTION, unwanted, [])
+
+    # Questions.
+
+    def told_to(self, link: str) -> list[Tell]:
+        """Everything a neighbour has been told and not untold, advertisements first."""
+        neighbour = self._neighbours[self._require_link(link)]
+        return [
+            Tell(link, kind.news, key, filter)
+            for kind in Kind
+            for key, filter in neighbour.entries(kind).told()
+        ]
+
+    def representative(self, link: str, key: str) -> str | None:
+        """The key under which a neighbour knows a subscription: its own, or that of one which covers it.
+
+        None if the subscription is not wanted there.
+        """
+        return self._neighbours[self._require_link(link)].entries(Kind.SUBSCRIPTION).coverer(key)
+
+    def from_link(self, link: str) -> tuple[list[str], list[str]]:
+        """The keys of the subscriptions and of the advertisements that came from a neighbour."""
+        return self._subscriptions.from_origin(link), self._advertisements.from_origin(link)
+
+    def origin_of(self, key: str) -> Hashable:
+        """Where a subscription or advertisement came from; None for an unknown key."""
+        entry = self._subscriptions.get(key) or self._advertisements.get(key)
+        return None if entry is None else entry.origin
+
+    def destinations(self, batch: Iterable[Mapping[str, Value | None]]) -> GroupMatrix:
+        """Which destinations have a subscription for each publication."""
+        return self.index.group_matrix(batch)
+
+    def statistics(self) -> RoutingStatistics:
+        """How much there is, and how much of it covering keeps from travelling."""
+        return RoutingStatistics(
+            len(self._subscriptions),
+            len(self._advertisements),
+            {link: neighbour.statistics() for link, neighbour in self._neighbours.items()},
+        )
+
+    def _known(self, entries: _Entries, keys: Iterable[str], origin: Hashable) -> list[str]:
+        """Those of the keys that are there, once each."""
+        return [
+            key
+            for key in dict.fromkeys(keys)
+            if (entry := entries.get(key)) is not None and origin in (None, entry.origin)
+        ]
+
+    def _neighbour(self, origin: Hashable) -> Neighbour | None:
+        """The neighbour that an origin is; None for a local one."""
+        return self._neighbours.get(origin) if isinstance(origin, str) else None
+
+    def _require_link(self, link: str) -> str:
+        if link not in self._neighbours:
+            raise LocalProtocolError(f"there is no link to {link!r}; add_link comes first")
+        return link
+
+    def _require_origin(self, origin: Hashable, link: bool) -> None:
+        if origin is None:
+            raise LocalProtocolError(
+                "an entry needs an origin: a link, or a local destination that is not None"
+            )
+        if link != (origin in self._neighbours):
+            problem = "is not a link; add_link comes first" if link else "is a link, not a local destination"
+            raise LocalProtocolError(f"the origin {origin!r} {problem}")
+
+
+def _news_first(tells: list[Tell]) -> list[Tell]:
+    """The same with everything new, for any neighbour, before everything that is gone."""
+    return sorted(tells, key=lambda tell: tell.verb in (Verb.UNSUBSCRIBE, Verb.UNADVERTISE))

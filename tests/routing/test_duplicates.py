@@ -1,0 +1,69 @@
+"""Is each publication let through once? Compared with a twin that remembers every number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from braid.errors import ConfigurationError
+from braid.routing import DuplicateFilter
+
+sequences = st.integers(0, 60) | st.sampled_from([2**40, 2**40 + 3, 2**62, 2**63 - 1])
+batches = st.lists(st.tuples(st.sampled_from("pqr"), st.lists(sequences, max_size=12)), max_size=12)
+runs = st.tuples(st.integers(0, 80), st.integers(1, 20)).map(lambda run: list(range(run[0], sum(run))))
+run_batches = st.lists(st.tuples(st.sampled_from("pqr"), runs), max_size=12)
+
+
+class PlainDuplicates:
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.seen: dict[str, set[int]] = {}
+
+    def new(self, publisher: str, sequence: int) -> bool:
+        seen = self.seen.setdefault(publisher, set())
+        new = sequence not in seen and (not seen or max(seen) - sequence < self.window)
+        if new:
+            seen.add(sequence)
+        return new
+
+
+@given(batches=batches | run_batches, window=st.sampled_from([1, 2, 5, 8, 9, 16, 1024]))
+def test_any_batches_are_judged_as_if_they_came_one_by_one(
+    batches: list[tuple[str, list[int]]], window: int
+) -> None:
+    quick, plain = DuplicateFilter(window=window), PlainDuplicates(window)
+    for publisher, numbers in batches:
+        expected = [row for row, number in enumerate(numbers) if plain.new(publisher, number)]
+        rows = quick.new_rows(publisher, np.array(numbers, np.int64))
+        assert (list(range(len(numbers))) if rows is None else rows.tolist()) == expected
+        assert (rows is None) == (len(expected) == len(numbers))
+        highest = max(plain.seen.get(publisher, ()), default=None)
+        assert quick.highest(publisher) == highest
+
+
+@given(publishers=st.lists(st.sampled_from("pqrst"), max_size=30))
+def test_the_least_recently_heard_publisher_is_forgotten(publishers: list[str]) -> None:
+    quick = DuplicateFilter(publishers_max=3)
+    recent: list[str] = []
+    for publisher in publishers:
+        rows = quick.new_rows(publisher, np.array([7]))
+        assert (rows is None) == (publisher not in recent)
+        recent = [*(other for other in recent if other != publisher), publisher][-3:]
+        assert len(quick) == len(recent)
+    assert [quick.highest(publisher) for publisher in recent] == [7] * len(recent)
+
+
+def test_unsigned_numbers_are_judged_alike() -> None:
+    quick = DuplicateFilter()
+    assert quick.new_rows("p", np.array([1, 2, 3], np.uint64)) is None
+    rows = quick.new_rows("p", np.array([3, 4], np.uint64))
+    assert rows is not None
+    assert rows.tolist() == [1]
+
+
+@pytest.mark.parametrize(("publishers_max", "window"), [(0, 1), (1, 0)])
+def test_a_filter_without_memory_is_refused(publishers_max: int, window: int) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        DuplicateFilter(publishers_max, window)
