@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray, WordArray
+    from braid.matching.lookup import Lookup
+    from braid.matching.sight import FirstSight
 
 __all__ = ["Answer", "Counts", "Destinations", "GroupLayout", "Pairs", "SlotBlock", "set_bits"]
 
@@ -88,6 +90,10 @@ class Answer(Protocol):
         """Single matches; `once` promises that none of them is found again."""
         ...
 
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        """Destinations that a look at one attribute tells; the filters themselves will be found later."""
+        ...
+
     def undecided(self, publications: IntArray) -> BoolArray | None:
         """For which of these publications further matches still matter; None for all of them."""
         ...
@@ -129,6 +135,9 @@ class Pairs:
         self._publications.append(publications)
         self._slots.append(slots)
 
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        pass
+
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return None
 
@@ -162,6 +171,9 @@ class Counts:
             self._counts += np.bincount(publications, minlength=len(self._counts))
         else:
             self._repeatable.add_pairs(publications, slots)
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        pass
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return None
@@ -217,6 +229,10 @@ class Destinations:
         groups, publications = groups[named], publications[named]
         bits = np.uint64(1) << (groups % 64).astype(np.uint64)
         np.bitwise_or.at(self._reached, (publications, groups // 64), bits)
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        reached = sight.reached(lookup.cells(sight.axis))
+        self._reached[:, : reached.shape[1]] |= reached
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         reached = self._reached[publications]

@@ -510,6 +510,9 @@ class _Renumbered:
     def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         self._answer.add_pairs(self._places[publications], slots, once=once)
 
+    def add_destinations(self, lookup: Any, sight: Any) -> None:
+        pass  # it only saves time, and batches with ranges are rare
+
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return self._answer.undecided(self._places[publications])
 
