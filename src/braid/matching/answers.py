@@ -58,7 +58,7 @@ class GroupLayout:
         first, last = starts // 64, (ends - 1) // 64
         longest_first = np.argsort(first - last, kind="stable")
         starts, ends, first, last = (each[longest_first] for each in (starts, ends, first, last))
-        self.groups = groups[starts]
+        self.groups: npt.NDArray[np.int32] = groups[starts]
         counts = np.bincount(last - first + 1)[::-1].cumsum()[::-1][1:]
         self._courses: list[int] = counts.tolist()
         course = np.repeat(np.arange(len(counts)), counts)
@@ -67,8 +67,8 @@ class GroupLayout:
         every = ~np.uint64(0)
         low = np.maximum(starts[run] - words * 64, 0).astype(np.uint64)
         high = np.minimum(ends[run] - words * 64, 64).astype(np.uint64)
-        self._words = words.astype(np.int32)
-        self._masks = (every << low) & (every >> (np.uint64(64) - high))
+        self._words: npt.NDArray[np.int32] = words.astype(np.int32)
+        self._masks: WordArray = (every << low) & (every >> (np.uint64(64) - high))
 
     def reached(self, bits: WordArray) -> BoolArray:
         """For each destination and publication: whether some filter of it matched."""

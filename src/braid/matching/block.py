@@ -167,12 +167,14 @@ class Block:
     ) -> None:
         undecided = answer.undecided(publications)
         if undecided is not None:
-            publications, doubtful = publications[undecided], doubtful[undecided]
+            doubtful[~undecided] = 0
         lines, rows = set_bits(doubtful)
         chosen = publications[lines]
         wanted = answer.open_questions(chosen, self.slots[rows])
         if wanted is not None:
             chosen, rows = chosen[wanted], rows[wanted]
+        if not len(rows):
+            return
         keep, boxes = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for lane in self.lanes:
             if not lane.axis.exact:
@@ -183,11 +185,11 @@ class Block:
                 if not column.uniform:
                     # Strings and large integers have no ordinal, so the filter itself decides.
                     boxes |= other & ~lane.sure(lookup.cells(lane.axis)[chosen], rows)
-        by_filter = boxes
+        in_doubt = keep & boxes
         if self._residual is not None:
             residual = (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
-            by_filter = boxes | residual
-        by_filter = np.flatnonzero(by_filter & keep)
+            in_doubt |= keep & residual
+        by_filter = np.flatnonzero(in_doubt)
         if len(by_filter):
             keep[by_filter] = second_look(chosen[by_filter], rows[by_filter], boxes[by_filter])
         chosen, rows = chosen[keep], rows[keep]

@@ -29,7 +29,9 @@ class FirstSight:
 
     __slots__ = ("_ends", "_groups", "_rows", "_starts", "_words", "axis")
 
-    def __init__(self, axis: Axis, rows: IntArray, groups: IntArray, starts: IntArray, ends: IntArray) -> None:
+    def __init__(
+        self, axis: Axis, rows: IntArray, groups: IntArray, starts: IntArray, ends: IntArray
+    ) -> None:
         """
         Args:
             axis: the attribute's line.
