@@ -147,19 +147,19 @@ class _Arrays(NamedTuple):
 class Batch:
     """Publications, with their columns made on demand."""
 
-    __slots__ = ("_columns", "_divided", "_numbers", "publications")
+    __slots__ = ("_columns", "_divided", "_types", "publications")
 
     def __init__(
-        self, publications: Sequence[Mapping[str, Value | None]], numbers: list[Any] | None = None
+        self, publications: Sequence[Mapping[str, Value | None]], types: set[type] | None = None
     ) -> None:
         """
         Args:
             publications: what the columns are made of.
-            numbers: all their values one after the other, if these are nothing but integers and floats.
+            types: the types of their values, where known.
         """
         self.publications = publications
         self._columns: dict[str, Column] = {}
-        self._numbers = numbers if len(publications) >= TOGETHER_MIN else None
+        self._types = types if len(publications) >= TOGETHER_MIN else None
         self._divided: _Divided | None = None
 
     def __len__(self) -> int:
@@ -169,8 +169,8 @@ class Batch:
         """The column of an attribute."""
         column = self._columns.get(name)
         if column is None:
-            if self._numbers is not None:
-                self._divided, self._numbers = _divided(self.publications, self._numbers), None
+            if self._types is not None:
+                self._divided, self._types = _divided(self.publications, self._types), None
             numbers = None if self._divided is None else self._divided.numbers(name)
             column = self._columns[name] = Column(name, self.publications, numbers)
         return column
@@ -203,16 +203,17 @@ class _Places(dict[str, int]):
         return place
 
 
-def _divided(publications: Sequence[Mapping[str, Value | None]], numbers: list[Any]) -> _Divided | None:
-    """None when some integer is so large that a double would not do, or there are too many names."""
+def _divided(publications: Sequence[Mapping[str, Value | None]], types: set[type]) -> _Divided | None:
+    """None unless all values are numbers for which doubles will do; also where there are too many names."""
+    if not types <= _NUMBERS:
+        return None
     places = _Places()
     try:
-        doubles = np.array(numbers, np.float64)
+        doubles = np.fromiter(chain.from_iterable(map(_values, publications)), np.float64)
         # Small numbers for names, because sorting these takes a single pass.
         place = np.fromiter(map(places.__getitem__, chain.from_iterable(publications)), np.uint16)
     except OverflowError:
         return None
-    types = set(map(type, numbers))
     if int in types and (np.abs(doubles) >= EXACT_MAX).any():
         return None
     order = np.argsort(place, kind="stable")
@@ -231,8 +232,8 @@ class Checked(NamedTuple):
     publications: Sequence[Mapping[str, Value | None]]
     ranged: list[int]
     """Which of them hold ranges."""
-    numbers: list[Any] | None
-    """All their values one after the other, if these are nothing but integers and floats."""
+    types: set[type]
+    """The types that the values came in."""
 
 
 def checked_publications(publications: Sequence[Mapping[str, Value | None]]) -> Checked:
@@ -242,23 +243,20 @@ def checked_publications(publications: Sequence[Mapping[str, Value | None]]) -> 
     matched raises a `PublicationError` that names the attribute.
     """
     try:
-        values = list(chain.from_iterable(map(_values, publications)))
+        types = set(map(type, chain.from_iterable(map(_values, publications))))
     except AttributeError:
         for each in publications:
             checked_attributes(each)  # which says what is wrong with the one that is no mapping
         raise
-    types = set(map(type, values))
-    if types <= _NUMBERS:
-        return Checked(publications, [], values)
     if not types <= _PLAIN:
         publications = [
             each if _PLAIN.issuperset(map(type, each.values())) else checked_attributes(each)
             for each in publications
         ]
     if Range not in types:
-        return Checked(publications, [], None)
+        return Checked(publications, [], types)
     ranged = [row for row, each in enumerate(publications) if Range in map(type, each.values())]
-    return Checked(publications, ranged, None)
+    return Checked(publications, ranged, types)
 
 
 def check_integers(publications: Sequence[Mapping[str, Value | None]]) -> None:

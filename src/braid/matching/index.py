@@ -295,11 +295,11 @@ class FilterIndex(Generic[Key]):
     def _answer(self, asked: Sequence[Attributes], answer: Answer) -> None:
         if not asked:
             return
-        publications, ranged, numbers = checked_publications(asked)
+        publications, ranged, types = checked_publications(asked)
         self._consider_sealing(len(publications))
         self._work()
         if not ranged:
-            self._answer_plain(Batch(publications, numbers), answer)
+            self._answer_plain(Batch(publications, types), answer)
             return
         batch = Batch(publications)
         for publication in ranged:

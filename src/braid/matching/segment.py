@@ -90,6 +90,7 @@ class Segment:
         self._tables = list(tables)
         self._presence = presence
         self._sights = list(sights)
+        self._sight_of_row: npt.NDArray[np.uint16] | None = None
         self._filters = filters
         self._dead_rows: BoolArray | None = None
         self._by_slot: npt.NDArray[np.int64] | None = None
@@ -151,6 +152,10 @@ class Segment:
         if self._by_slot is None:
             self._by_slot = np.argsort(self.rows.slots, kind="stable")
             self._dead_rows = np.zeros(len(self.rows.slots), np.bool_)
+            if self._sights:
+                self._sight_of_row = np.zeros(len(self.rows.slots), np.uint16)
+                for number, sight in enumerate(self._sights, 1):
+                    self._sight_of_row[sight.rows] = number
         first, last = self._places(slot)
         for row in self._by_slot[first:last]:
             self._strike(int(row))
@@ -165,6 +170,7 @@ class Segment:
         own += sum(axis.bytes for axis in self._axes.values())
         own += sum(placed.block.bytes for placed in self._blocks)
         own += sum(sight.bytes for sight in self._sights)
+        own += 0 if self._sight_of_row is None else self._sight_of_row.nbytes
         own += 0 if self._presence is None else self._presence.bytes
         return own + sum(table.bytes for table in self._tables)
 
@@ -197,8 +203,8 @@ class Segment:
             if first_row <= row < first_row + len(block.slots):
                 block.remove(row - first_row)
                 break
-        for sight in self._sights:
-            sight.remove(row)
+        if self._sight_of_row is not None and self._sight_of_row[row]:
+            self._sights[self._sight_of_row[row] - 1].remove(row)
 
     def _term(self, row: int) -> Term:
         owner = self._filters[int(self.rows.slots[row])]

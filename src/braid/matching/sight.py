@@ -8,7 +8,6 @@ and a publication that reaches all of them is done before any block is looked at
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,7 @@ WORDS_PER_ROW_MAX = 4
 class FirstSight:
     """The filters that bound one attribute and nothing else."""
 
-    __slots__ = ("_ends", "_groups", "_rows", "_starts", "_words", "axis")
+    __slots__ = ("_ends", "_groups", "_starts", "_words", "axis", "rows")
 
     def __init__(
         self, axis: Axis, rows: IntArray, groups: IntArray, starts: IntArray, ends: IntArray
@@ -41,7 +40,7 @@ class FirstSight:
             ends: the cell behind the last one.
         """
         self.axis = axis
-        self._rows = rows.astype(np.int32)
+        self.rows = rows.astype(np.int32)
         self._groups = groups.astype(np.int32)
         self._starts = starts.astype(np.int16)
         self._ends = ends.astype(np.int16)
@@ -74,10 +73,8 @@ class FirstSight:
         return self._words[cells]
 
     def remove(self, row: int) -> None:
-        """The filter of this row, if it is one of these, no longer reaches its destination."""
-        place = bisect_left(self._rows, row)
-        if place == len(self._rows) or self._rows[place] != row:
-            return
+        """The filter of this row, which is one of `rows`, no longer reaches its destination."""
+        place = int(np.searchsorted(self.rows, row))
         group = int(self._groups[place])
         self._groups[place] = -1
         accepted = np.zeros(self.axis.cells, np.bool_)
@@ -89,5 +86,5 @@ class FirstSight:
     @property
     def bytes(self) -> int:
         """Memory of the arrays."""
-        arrays = (self._rows, self._groups, self._starts, self._ends, self._words)
+        arrays = (self.rows, self._groups, self._starts, self._ends, self._words)
         return sum(array.nbytes for array in arrays)
