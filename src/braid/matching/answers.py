@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray, WordArray
+    from braid.matching.lookup import Lookup
+    from braid.matching.sight import FirstSight
 
 __all__ = ["Answer", "Counts", "Destinations", "GroupLayout", "Pairs", "SlotBlock", "set_bits"]
 
@@ -40,41 +42,50 @@ class SlotBlock(Protocol):
 class GroupLayout:
     """Filters of a block in runs of one destination: which words, and which of their bits.
 
-    A word that two destinations share is listed for both, with a mask each.
+    A word that two destinations share is listed for both, with a mask each. The first words of all
+    destinations come first, then the second words of those that have one, and so on: each of these
+    courses is added to the result in one go.
     """
 
-    __slots__ = ("_masks", "_starts", "_words", "groups")
+    __slots__ = ("_courses", "_masks", "_words", "groups")
 
     def __init__(self, groups: npt.NDArray[np.int32]) -> None:
-        """`groups`: the destination of each bit, ascending."""
+        """`groups`: the destination of each bit, ascending; below zero for none."""
         starts = np.flatnonzero(np.concatenate([[True], np.diff(groups) != 0]))
         ends = np.append(starts[1:], len(groups))
-        words: list[npt.NDArray[np.int64]] = []
-        masks: list[WordArray] = []
-        for start, end in zip(starts, ends, strict=True):
-            run = np.arange(start // 64, (end - 1) // 64 + 1)
-            mask = np.full(len(run), ~np.uint64(0))
-            mask[0] &= ~np.uint64(0) << np.uint64(start % 64)
-            mask[-1] &= ~np.uint64(0) >> np.uint64(63 - (end - 1) % 64)
-            words.append(run)
-            masks.append(mask)
-        self.groups = groups[starts]
-        self._words = np.concatenate(words).astype(np.int32)
-        self._masks = np.concatenate(masks)
-        self._starts = np.cumsum([0] + [len(run) for run in words[:-1]])
+        named = groups[starts] >= 0
+        starts, ends = starts[named], ends[named]
+        first, last = starts // 64, (ends - 1) // 64
+        longest_first = np.argsort(first - last, kind="stable")
+        starts, ends, first, last = (each[longest_first] for each in (starts, ends, first, last))
+        self.groups: npt.NDArray[np.int32] = groups[starts]
+        counts = np.bincount(last - first + 1)[::-1].cumsum()[::-1][1:]
+        self._courses: list[int] = counts.tolist()
+        course = np.repeat(np.arange(len(counts)), counts)
+        run = np.concatenate([np.arange(count) for count in counts]) if len(counts) else course
+        words = first[run] + course
+        every = ~np.uint64(0)
+        low = np.maximum(starts[run] - words * 64, 0).astype(np.uint64)
+        high = np.minimum(ends[run] - words * 64, 64).astype(np.uint64)
+        self._words: npt.NDArray[np.int32] = words.astype(np.int32)
+        self._masks: WordArray = (every << low) & (every >> (np.uint64(64) - high))
 
     def reached(self, bits: WordArray) -> BoolArray:
         """For each destination and publication: whether some filter of it matched."""
         # Publications side by side: each step then runs along contiguous memory.
         pieces = np.ascontiguousarray(bits.T)[self._words]
         pieces &= self._masks[:, np.newaxis]
-        reached: BoolArray = np.bitwise_or.reduceat(pieces, self._starts, axis=0) != 0
-        return reached
+        start = len(self.groups)
+        found = pieces[:start]
+        for count in self._courses[1:]:
+            found[:count] |= pieces[start : start + count]
+            start += count
+        return np.asarray(found != 0)
 
     @property
     def bytes(self) -> int:
         """Memory of the arrays."""
-        return sum(array.nbytes for array in (self.groups, self._words, self._masks, self._starts))
+        return self.groups.nbytes + self._words.nbytes + self._masks.nbytes
 
 
 class Answer(Protocol):
@@ -86,6 +97,10 @@ class Answer(Protocol):
 
     def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         """Single matches; `once` promises that none of them is found again."""
+        ...
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        """Destinations that a look at one attribute tells; the filters themselves will be found later."""
         ...
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
@@ -129,6 +144,9 @@ class Pairs:
         self._publications.append(publications)
         self._slots.append(slots)
 
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        pass
+
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return None
 
@@ -162,6 +180,9 @@ class Counts:
             self._counts += np.bincount(publications, minlength=len(self._counts))
         else:
             self._repeatable.add_pairs(publications, slots)
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        pass
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return None
@@ -202,14 +223,11 @@ class Destinations:
             lines, columns = set_bits(bits)
             self.add_pairs(publications[lines], block.slots[columns])
             return
-        reached = block.groups.reached(bits)
-        groups = block.groups.groups
-        if groups[0] < 0:
-            groups, reached = groups[1:], reached[1:]
         spread = np.zeros((self._reached.shape[1] * 64, len(publications)), np.bool_)
-        spread[groups] = reached
-        octets = np.packbits(spread, axis=0, bitorder="little")
-        self._reached[publications] |= np.ascontiguousarray(octets.T).view(np.uint64)
+        spread[block.groups.groups] = block.groups.reached(bits)
+        # Turned round first: bits are packed several times as quickly along contiguous memory.
+        octets = np.packbits(np.ascontiguousarray(spread.T), axis=1, bitorder="little")
+        self._reached[publications] |= octets.view(np.uint64)
 
     def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         groups = self._group_of_slot[slots]
@@ -217,6 +235,10 @@ class Destinations:
         groups, publications = groups[named], publications[named]
         bits = np.uint64(1) << (groups % 64).astype(np.uint64)
         np.bitwise_or.at(self._reached, (publications, groups // 64), bits)
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        reached = sight.reached(lookup.cells(sight.axis))
+        self._reached[:, : reached.shape[1]] |= reached
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         reached = self._reached[publications]

@@ -29,7 +29,7 @@ from braid.language.value_sets import (
     integers_of_floats,
 )
 from braid.language.values import Range, float_to_ordinal
-from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray
+from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray, Numbers, ordinals_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +44,8 @@ MERGED_CELLS = 128
 MERGED_CELLS_OF_MANY = 96
 # The cells of so many different integers and strings are remembered.
 REMEMBERED_MAX = 4096
+# The integers from 0 up to here have their cells in an array.
+SMALL_INTEGERS = 1024
 
 _FIRST_NUMBER = 3
 _DISCRETE = {int, str, type(None)}
@@ -81,6 +83,7 @@ class Axis:
     __slots__ = (
         "_cell_bounds",
         "_cell_of_rank",
+        "_cell_of_small",
         "_cell_of_value",
         "_first_large",
         "_first_string",
@@ -121,6 +124,7 @@ class Axis:
         self._first_large = self._first_string + len(self._strings) + 1
         self.ranks = self._first_large + (len(self._large) + 1 if self._large else 0)
         self._cell_of_value: dict[Any, int] | None = {}
+        self._cell_of_small: npt.NDArray[np.int16] | None = None
         self._make_cells(merged_cells)
 
     @property
@@ -170,6 +174,10 @@ class Axis:
 
     def cells_of(self, column: Column) -> npt.NDArray[np.integer[Any]]:
         """The cell of every value of a column. Ranges have none: theirs is left as absent."""
+        if column.numbers is not None:
+            found = np.zeros(len(column), np.int16)  # where there is no number the attribute is absent
+            found[column.numbers.rows] = self._cells_of_numbers(column.numbers)
+            return found
         if column.types <= _DISCRETE and self._cell_of_value is not None:
             return self._remembered_cells(column)
         cells = self._number_cells(column.ordinals)
@@ -185,6 +193,15 @@ class Axis:
                 cells[row] = self._cell_of_rank[self._large_rank(column.values[row])]
         cells[kinds > LARGE] = 0
         return cells
+
+    def _cells_of_numbers(self, numbers: Numbers) -> npt.NDArray[np.integer[Any]]:
+        doubles = numbers.doubles
+        if not numbers.whole or not len(doubles) or doubles.min() < 0 or doubles.max() >= SMALL_INTEGERS:
+            return self._number_cells(numbers.ordinals)
+        if self._cell_of_small is None:
+            small = ordinals_of(np.arange(SMALL_INTEGERS, dtype=np.float64))
+            self._cell_of_small = self._number_cells(small).astype(np.int16)
+        return self._cell_of_small[doubles.astype(np.intp)]
 
     def _remembered_cells(self, column: Column) -> npt.NDArray[np.integer[Any]]:
         """Integers and strings repeat, so their cells are remembered, which beats arithmetic."""
@@ -204,7 +221,7 @@ class Axis:
         if len(known) + len(new) > REMEMBERED_MAX:
             self._cell_of_value = None  # too many different values: from now on by arithmetic
             return None
-        few = Column(column.name, new)
+        few = Column(column.name, [{column.name: value} for value in new])
         self._cell_of_value = None
         cells = self.cells_of(few).tolist()
         known.update(zip(new, cells, strict=True))
@@ -243,6 +260,7 @@ class Axis:
         return (
             self.numbers.nbytes
             + self.cell_starts.nbytes
+            + (0 if self._cell_of_small is None else self._cell_of_small.nbytes)
             + (0 if self.exact else self._cell_of_rank.nbytes + self._cell_bounds.nbytes)
             + 8 * (len(self._strings) + len(self._large))
         )

@@ -167,33 +167,32 @@ class Block:
     ) -> None:
         undecided = answer.undecided(publications)
         if undecided is not None:
-            publications, doubtful = publications[undecided], doubtful[undecided]
+            doubtful[~undecided] = 0
         lines, rows = set_bits(doubtful)
         chosen = publications[lines]
         wanted = answer.open_questions(chosen, self.slots[rows])
         if wanted is not None:
             chosen, rows = chosen[wanted], rows[wanted]
-        boxes = np.zeros(len(rows), np.bool_)
-        by_filter = np.zeros(len(rows), np.bool_)
-        if self._residual is not None:
-            by_filter |= (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
+        if not len(rows):
+            return
+        keep, boxes = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for lane in self.lanes:
             if not lane.axis.exact:
-                unsure = np.flatnonzero(~lane.sure(lookup.cells(lane.axis)[chosen], rows))
                 column = lookup.batch.column(lane.axis.name)
-                inside = lane.accepts(rows[unsure], column.ordinals[chosen[unsure]])
-                # Strings and large integers have no ordinal, so the filter itself decides.
-                odd = column.kinds[chosen[unsure]] != NUMBER
-                boxes[unsure] |= odd
-                keep = np.ones(len(rows), np.bool_)
-                keep[unsure] = inside | odd
-                chosen, rows = chosen[keep], rows[keep]
-                boxes, by_filter = boxes[keep], by_filter[keep]
-        by_filter |= boxes
-        if by_filter.any():
-            keep = ~by_filter
+                # Exact for all numbers, the sure ones too: telling them apart would take longer.
+                other = column.kinds[chosen] != NUMBER
+                keep &= lane.accepts(rows, column.ordinals[chosen]) | other
+                if not column.uniform:
+                    # Strings and large integers have no ordinal, so the filter itself decides.
+                    boxes |= other & ~lane.sure(lookup.cells(lane.axis)[chosen], rows)
+        in_doubt = keep & boxes
+        if self._residual is not None:
+            residual = (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
+            in_doubt |= keep & residual
+        by_filter = np.flatnonzero(in_doubt)
+        if len(by_filter):
             keep[by_filter] = second_look(chosen[by_filter], rows[by_filter], boxes[by_filter])
-            chosen, rows = chosen[keep], rows[keep]
+        chosen, rows = chosen[keep], rows[keep]
         answer.add_pairs(chosen, self.slots[rows], once=self.repeated is None)
 
 

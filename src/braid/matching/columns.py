@@ -2,7 +2,8 @@
 
 A `Batch` takes publications as mappings and yields one `Column` per attribute that the index asks
 for, made once and shared by everything that looks at it. Columns of one type (all integers, all
-floats, all strings, absent values among them) are converted without a Python loop.
+floats, all strings, absent values among them) are converted without a Python loop; publications of
+nothing but numbers are converted all at once and then divided into columns.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ __all__ = [
     "TRUE",
     "Batch",
     "BoolArray",
+    "Checked",
     "Column",
     "IntArray",
+    "Numbers",
     "WordArray",
     "check_integers",
     "checked_publications",
+    "ordinals_of",
     "point_key",
 ]
 
@@ -46,23 +50,66 @@ WordArray: TypeAlias = npt.NDArray[np.uint64]
 # Kinds of values, as stored in a column. LARGE integers are those that share a double with others.
 ABSENT, FALSE, TRUE, NUMBER, STRING, LARGE, RANGE = range(7)
 
+# So many publications are worth the few steps more that it takes to convert them all at once.
+TOGETHER_MIN = 48
+
 _NONE = type(None)
+_NUMBERS = {int, float}
 _NUMERIC = {int, float, _NONE}
 _PLAIN = {int, float, str, bool, _NONE, Range}
 _MAGNITUDE = np.int64(INT_MAX)
 _NAN = np.int64(float_to_ordinal(float("nan")))
 
 
+class Numbers(NamedTuple):
+    """The values of a column that has nothing but numbers, without the places where there is none."""
+
+    rows: npt.NDArray[np.intp]
+    """Which publications have one."""
+    doubles: npt.NDArray[np.float64]
+    ordinals: npt.NDArray[np.int64]
+    whole: bool
+    """Whether all of them are integers."""
+
+
 class Column:
     """One attribute over a batch: the values, and as arrays their kinds and places on the number line."""
 
-    __slots__ = ("_arrays", "name", "types", "values")
+    __slots__ = ("_arrays", "_publications", "_types", "_values", "name", "numbers")
 
-    def __init__(self, name: str, values: list[Any]) -> None:
+    def __init__(
+        self, name: str, publications: Sequence[Mapping[str, Value | None]], numbers: Numbers | None = None
+    ) -> None:
+        """
+        Args:
+            name: the attribute.
+            publications: where it comes from.
+            numbers: its values, if they are known and nothing but numbers.
+        """
         self.name = name
-        self.values = values
-        self.types = set(map(type, values))
+        self.numbers = numbers
+        self._publications = publications
+        self._values: list[Any] | None = None
+        self._types: set[type] | None = None
         self._arrays: _Arrays | None = None
+
+    def __len__(self) -> int:
+        return len(self._publications)
+
+    @property
+    def values(self) -> list[Any]:
+        """The values as they came."""
+        if self._values is None:
+            name = self.name
+            self._values = [publication.get(name) for publication in self._publications]
+        return self._values
+
+    @property
+    def types(self) -> set[type]:
+        """The types of the values."""
+        if self._types is None:
+            self._types = set(map(type, self.values))
+        return self._types
 
     @property
     def kinds(self) -> npt.NDArray[np.uint8]:
@@ -81,7 +128,13 @@ class Column:
 
     def _made(self) -> _Arrays:
         if self._arrays is None:
-            self._arrays = _arrays(self.name, self.values, self.types)
+            if self.numbers is None:
+                self._arrays = _arrays(self.name, self.values, self.types)
+            else:
+                kinds, ordinals = np.zeros(len(self), np.uint8), np.zeros(len(self), np.int64)
+                kinds[self.numbers.rows] = NUMBER
+                ordinals[self.numbers.rows] = self.numbers.ordinals
+                self._arrays = _Arrays(kinds, ordinals, True)
         return self._arrays
 
 
@@ -94,11 +147,20 @@ class _Arrays(NamedTuple):
 class Batch:
     """Publications, with their columns made on demand."""
 
-    __slots__ = ("_columns", "publications")
+    __slots__ = ("_columns", "_divided", "_types", "publications")
 
-    def __init__(self, publications: Sequence[Mapping[str, Value | None]]) -> None:
+    def __init__(
+        self, publications: Sequence[Mapping[str, Value | None]], types: set[type] | None = None
+    ) -> None:
+        """
+        Args:
+            publications: what the columns are made of.
+            types: the types of their values, where known.
+        """
         self.publications = publications
         self._columns: dict[str, Column] = {}
+        self._types = types if len(publications) >= TOGETHER_MIN else None
+        self._divided: _Divided | None = None
 
     def __len__(self) -> int:
         return len(self.publications)
@@ -107,8 +169,10 @@ class Batch:
         """The column of an attribute."""
         column = self._columns.get(name)
         if column is None:
-            values = [publication.get(name) for publication in self.publications]
-            column = self._columns[name] = Column(name, values)
+            if self._types is not None:
+                self._divided, self._types = _divided(self.publications, self._types), None
+            numbers = None if self._divided is None else self._divided.numbers(name)
+            column = self._columns[name] = Column(name, self.publications, numbers)
         return column
 
     def names(self) -> set[str]:
@@ -116,10 +180,64 @@ class Batch:
         return set(chain.from_iterable(self.publications))
 
 
-def checked_publications(
-    publications: Sequence[Mapping[str, Value | None]],
-) -> tuple[Sequence[Mapping[str, Value | None]], list[int]]:
-    """The publications with values of the language's own types only, and which of them hold ranges.
+class _Divided(NamedTuple):
+    """The numbers of a batch by attribute."""
+
+    place_of: Mapping[str, int]
+    ends: list[int]
+    """Where the numbers of each attribute end; the first entry is where they all begin."""
+    all: Numbers
+
+    def numbers(self, name: str) -> Numbers:
+        place = self.place_of.get(name)
+        part = slice(0, 0) if place is None else slice(self.ends[place], self.ends[place + 1])
+        rows, doubles, ordinals, whole = self.all
+        return Numbers(rows[part], doubles[part], ordinals[part], whole)
+
+
+class _Places(dict[str, int]):
+    """Numbers names as they come up."""
+
+    def __missing__(self, name: str) -> int:
+        place = self[name] = len(self)
+        return place
+
+
+def _divided(publications: Sequence[Mapping[str, Value | None]], types: set[type]) -> _Divided | None:
+    """None unless all values are numbers for which doubles will do; also where there are too many names."""
+    if not types <= _NUMBERS:
+        return None
+    places = _Places()
+    try:
+        doubles = np.fromiter(chain.from_iterable(map(_values, publications)), np.float64)
+        # Small numbers for names, because sorting these takes a single pass.
+        place = np.fromiter(map(places.__getitem__, chain.from_iterable(publications)), np.uint16)
+    except OverflowError:
+        return None
+    if int in types and (np.abs(doubles) >= EXACT_MAX).any():
+        return None
+    order = np.argsort(place, kind="stable")
+    sizes = np.fromiter(map(len, publications), np.intp, len(publications))
+    doubles = doubles[order]
+    ends = np.cumsum(np.bincount(place, minlength=len(places)))
+    rows = np.repeat(np.arange(len(publications)), sizes)[order]
+    return _Divided(
+        places, [0, *ends.tolist()], Numbers(rows, doubles, ordinals_of(doubles), float not in types)
+    )
+
+
+class Checked(NamedTuple):
+    """Publications whose values are of the language's own types."""
+
+    publications: Sequence[Mapping[str, Value | None]]
+    ranged: list[int]
+    """Which of them hold ranges."""
+    types: set[type]
+    """The types that the values came in."""
+
+
+def checked_publications(publications: Sequence[Mapping[str, Value | None]]) -> Checked:
+    """The publications with values of the language's own types only.
 
     Other types that mean the same (NumPy's numbers, say) are converted; a value that cannot be
     matched raises a `PublicationError` that names the attribute.
@@ -136,8 +254,9 @@ def checked_publications(
             for each in publications
         ]
     if Range not in types:
-        return publications, []
-    return publications, [row for row, each in enumerate(publications) if Range in map(type, each.values())]
+        return Checked(publications, [], types)
+    ranged = [row for row, each in enumerate(publications) if Range in map(type, each.values())]
+    return Checked(publications, ranged, types)
 
 
 def check_integers(publications: Sequence[Mapping[str, Value | None]]) -> None:
@@ -179,14 +298,14 @@ def _numbers(values: list[Any], types: set[type]) -> _Arrays | None:
         absent = np.fromiter((value is None for value in values), np.bool_, len(values))  # NaN is a value
     if _NONE in types:
         kinds[absent] = ABSENT
-    return _Arrays(kinds, _ordinals(doubles, blank), True)
+    return _Arrays(kinds, ordinals_of(doubles), True)
 
 
-def _ordinals(doubles: npt.NDArray[np.float64], blank: BoolArray) -> npt.NDArray[np.int64]:
-    """`float_to_ordinal` for an array; `blank` tells where it is NaN."""
+def ordinals_of(doubles: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """`float_to_ordinal` for an array."""
     bits = (doubles + 0.0).view(np.int64)
     ordinals = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
-    ordinals[blank] = _NAN
+    ordinals[np.isnan(doubles)] = _NAN
     return ordinals
 
 
@@ -197,7 +316,7 @@ def _mixed(name: str, values: list[Any]) -> _Arrays:
         kinds[row] = kind = _kind(name, value)
         if kind in (NUMBER, LARGE):
             doubles[row] = float(value)
-    return _Arrays(kinds, _ordinals(doubles, np.isnan(doubles)), False)
+    return _Arrays(kinds, ordinals_of(doubles), False)
 
 
 def _kind(name: str, value: Any) -> int:

@@ -295,11 +295,11 @@ class FilterIndex(Generic[Key]):
     def _answer(self, asked: Sequence[Attributes], answer: Answer) -> None:
         if not asked:
             return
-        publications, ranged = checked_publications(asked)
+        publications, ranged, types = checked_publications(asked)
         self._consider_sealing(len(publications))
         self._work()
         if not ranged:
-            self._answer_plain(Batch(publications), answer)
+            self._answer_plain(Batch(publications, types), answer)
             return
         batch = Batch(publications)
         for publication in ranged:
@@ -509,6 +509,9 @@ class _Renumbered:
 
     def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
         self._answer.add_pairs(self._places[publications], slots, once=once)
+
+    def add_destinations(self, lookup: Any, sight: Any) -> None:
+        pass  # it only saves time, and batches with ranges are rare
 
     def undecided(self, publications: IntArray) -> BoolArray | None:
         return self._answer.undecided(self._places[publications])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane"]
 
+# Up to so many pairs it is quicker to look at all of them than to choose those with bounds first.
+FEW_PAIRS = 2048
 # Bitmaps are made for so many cells at a time, which bounds the memory of the intermediate matrix.
 CELLS_AT_ONCE = 32
 
@@ -87,8 +89,12 @@ class Lane:
             self._entry_of_row = np.full(self._size, -1, small)
             self._entry_of_row[self._rows[::-1]] = np.arange(len(self._rows) - 1, -1, -1)
         entry = self._entry_of_row[rows]
-        pending = np.flatnonzero(entry >= 0)
-        result = entry < 0
+        result = np.asarray(entry < 0)
+        if not self._many and len(rows) <= FEW_PAIRS:
+            lows, highs = self.axis.starts_of(self._lows[entry]), self.axis.starts_of(self._highs[entry])
+            result |= (lows <= ordinals) & (ordinals < highs)
+            return result
+        pending = np.flatnonzero(~result)
         while len(pending):
             at = entry[pending]
             lows, highs = self.axis.starts_of(self._lows[at]), self.axis.starts_of(self._highs[at])

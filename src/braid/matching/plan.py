@@ -33,6 +33,7 @@ from braid.matching.lane import Lane
 from braid.matching.lookup import Interner
 from braid.matching.presence import PresenceTable
 from braid.matching.segment import MANY_ATTRIBUTES, PlacedBlock, Rows, Segment
+from braid.matching.sight import FirstSight
 
 if TYPE_CHECKING:
     from braid.language.filters import Filter
@@ -153,6 +154,7 @@ def plan_segment(
         blocks.append(PlacedBlock(_block(part, axes, groups), len(ordered)))
         ordered += part.rows
         yield
+    sights = yield from _first_sights(parts, axes, groups)
     made_tables = []
     for shape, table_rows in tables:
         table, in_order = _table(shape, table_rows, len(ordered))
@@ -167,7 +169,7 @@ def plan_segment(
     placed = Rows(
         np.array([row.slot for row in ordered], np.int32), np.array([row.term for row in ordered], np.uint16)
     )
-    return Segment(placed, axes, blocks, made_tables, presence, filters, interners, len(slots))
+    return Segment(placed, axes, blocks, made_tables, presence, sights, filters, interners, len(slots))
 
 
 def _taken_apart(slot: int, terms: Sequence[Term], interners: dict[str, Interner]) -> list[_Row]:
@@ -419,6 +421,30 @@ def _lane(
         entries = np.concatenate([entries, np.array(ranked, np.int64)])
         entries = entries[np.argsort(entries[:, 0], kind="stable")]
     return Lane(axis, size, entries[:, 0], entries[:, 1], entries[:, 2])
+
+
+def _first_sights(
+    parts: Iterable[_Part], axes: Mapping[str, Axis], groups: npt.NDArray[np.int32]
+) -> _Steps[list[FirstSight]]:
+    """Of the rows in blocks, those with a single bound, by its attribute."""
+    alone: dict[str, list[tuple[int, int, int, int]]] = {}
+    first_row = 0
+    for part in parts:
+        if part.access is None:
+            for number, row in enumerate(part.rows, first_row):
+                if len(row.numbers) == 1 and not row.others and not row.residual:
+                    name, low, high = row.numbers[0]
+                    alone.setdefault(name, []).append((number, int(groups[row.slot]), low, high))
+            yield
+        first_row += len(part.rows)
+    sights: list[FirstSight] = []
+    for name, some in alone.items():
+        rows = np.array(some, np.int64)
+        sight = FirstSight.made(axes[name], rows[:, 0], rows[:, 1], rows[:, 2:])
+        if sight is not None:
+            sights.append(sight)
+        yield
+    return sights
 
 
 def _table(shape: _Shape, coded: list[tuple[int, _Row]], first_row: int) -> tuple[PointTable, list[_Row]]:

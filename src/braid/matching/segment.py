@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from braid.matching.equality import PointTable
     from braid.matching.lookup import Interner
     from braid.matching.presence import PresenceTable
+    from braid.matching.sight import FirstSight
 
 __all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
@@ -64,6 +65,7 @@ class Segment:
         blocks: Sequence[PlacedBlock],
         tables: Sequence[PointTable],
         presence: PresenceTable | None,
+        sights: Sequence[FirstSight],
         filters: Sequence[Filter | None],
         interners: Mapping[str, Interner],
         size: int,
@@ -75,6 +77,7 @@ class Segment:
             blocks: rows decided by bits.
             tables: rows found by a value.
             presence: rows found by an attribute that they insist on.
+            sights: what rows with a single bound say about destinations.
             filters: the index's filters by slot.
             interners: the codes of wanted values by attribute.
             size: how many filters the segment has.
@@ -86,6 +89,8 @@ class Segment:
         self._blocks = list(blocks)
         self._tables = list(tables)
         self._presence = presence
+        self._sights = list(sights)
+        self._sight_of_row: npt.NDArray[np.uint16] | None = None
         self._filters = filters
         self._dead_rows: BoolArray | None = None
         self._by_slot: npt.NDArray[np.int64] | None = None
@@ -109,6 +114,9 @@ class Segment:
 
         # With very many attributes most blocks concern none of the batch; its names tell quickly.
         names = batch.names() if len(self._axes) > MANY_ATTRIBUTES else None
+        for sight in self._sights:
+            if names is None or sight.axis.name in names:
+                answer.add_destinations(lookup, sight)
         for block, first_row in self._blocks:
             if names is None or names.issuperset(block.required):
                 block.match(lookup, answer, look_from(first_row))
@@ -144,6 +152,10 @@ class Segment:
         if self._by_slot is None:
             self._by_slot = np.argsort(self.rows.slots, kind="stable")
             self._dead_rows = np.zeros(len(self.rows.slots), np.bool_)
+            if self._sights:
+                self._sight_of_row = np.zeros(len(self.rows.slots), np.uint16)
+                for number, sight in enumerate(self._sights, 1):
+                    self._sight_of_row[sight.rows] = number
         first, last = self._places(slot)
         for row in self._by_slot[first:last]:
             self._strike(int(row))
@@ -157,6 +169,8 @@ class Segment:
         own += 0 if self._dead_rows is None else self._dead_rows.nbytes
         own += sum(axis.bytes for axis in self._axes.values())
         own += sum(placed.block.bytes for placed in self._blocks)
+        own += sum(sight.bytes for sight in self._sights)
+        own += 0 if self._sight_of_row is None else self._sight_of_row.nbytes
         own += 0 if self._presence is None else self._presence.bytes
         return own + sum(table.bytes for table in self._tables)
 
@@ -188,7 +202,9 @@ class Segment:
         for block, first_row in self._blocks:
             if first_row <= row < first_row + len(block.slots):
                 block.remove(row - first_row)
-                return
+                break
+        if self._sight_of_row is not None and self._sight_of_row[row]:
+            self._sights[self._sight_of_row[row] - 1].remove(row)
 
     def _term(self, row: int) -> Term:
         owner = self._filters[int(self.rows.slots[row])]
