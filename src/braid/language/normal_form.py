@@ -45,6 +45,7 @@ from braid.language.value_sets import (
     compared_with,
     strings_with_prefix,
     union_of,
+    values_between,
 )
 
 __all__ = [
@@ -86,6 +87,9 @@ class Term:
 
 def normal_form(condition: Condition) -> tuple[Term, ...]:
     """The terms of a filter, simplified and in a fixed order; none when nothing can satisfy it."""
+    plain = _plain_terms(condition)
+    if plain is not None:
+        return plain
     terms = _terms(_without_not(condition, negated=False))
     return tuple(sorted(_absorbed(terms), key=term_text)) if len(terms) > 1 else tuple(terms)
 
@@ -320,6 +324,32 @@ def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ..
 
 
 # Terms.
+
+
+def _plain_terms(condition: Condition) -> tuple[Term, ...] | None:
+    """The terms of a plain conjunction of bounds, None for anything else.
+
+    Most filters are one, and every subscriber waits for this: it is several times quicker than the
+    general way, with the same result.
+    """
+    box: dict[str, ValueSet] = {}
+    for part in condition.conditions if isinstance(condition, And) else (condition,):
+        if isinstance(part, Between):
+            name, low, high = part.operand, part.low, part.high
+            if part.negated or not isinstance(low, Literal) or not isinstance(high, Literal):
+                return None
+            values = values_between(low.value, high.value)
+        elif isinstance(part, Comparison) and isinstance(part.right, Literal):
+            name = part.left
+            values = compared_with(part.operator, part.right.value)
+        else:
+            return None
+        if not isinstance(name, Attribute):
+            return None
+        if not _narrow(box, {name.name: values}):
+            # Nothing satisfies it, unless what follows is not plain and the general way thinks otherwise.
+            return None
+    return (Term(box),)
 
 
 def _terms(condition: Condition) -> list[Term]:

@@ -58,6 +58,7 @@ __all__ = [
     "integers_of_floats",
     "strings_with_prefix",
     "union_of",
+    "values_between",
 ]
 
 BOOLEAN_LINE = (0, 2)
@@ -67,6 +68,8 @@ STRING_LINE = ("", TOP)
 
 # Below this magnitude every integer is a double of its own.
 EXACT_MAX = 2**53
+
+_NUMERIC = (int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,20 @@ def compared_with(operator: str, literal: Scalar | None) -> ValueSet:
     return ValueSet(integers=_stretch(operator, low, high, INTEGER_LINE), floats=floats)
 
 
+def values_between(low: Scalar | None, high: Scalar | None) -> ValueSet:
+    """The values for which `value >= low AND value <= high` is TRUE."""
+    if type(low) not in _NUMERIC or type(high) not in _NUMERIC:
+        return compared_with(">=", low).intersection(compared_with("<=", high))
+    first: int = low if type(low) is int else integers_equal_to(low)[0]  # type: ignore[arg-type, assignment]
+    last: int = high + 1 if type(high) is int else integers_equal_to(high)[1]  # type: ignore[arg-type]
+    start = float_to_ordinal(float(low))  # type: ignore[arg-type]
+    end = ordinal_after(float_to_ordinal(float(high)))  # type: ignore[arg-type]
+    return ValueSet(
+        integers=((first, last),) if first < last else EMPTY,
+        floats=((start, end),) if start < end else EMPTY,
+    )
+
+
 def union_of(sets: Iterable[ValueSet]) -> ValueSet:
     """The values in at least one of many sets, in one sweep per kind."""
     members = list(sets)
@@ -254,6 +271,8 @@ def _stretch(operator: str, low: Any, high: Any, line: tuple[Any, Any]) -> Inter
 
 def integers_equal_to(literal: float) -> tuple[int, int]:
     """The integers that a comparison in doubles takes for `literal`, half-open, perhaps empty."""
+    if abs(literal) < EXACT_MAX:
+        return math.ceil(literal), math.floor(literal) + 1
     first = _first_integer_from(literal)
     following = ordinal_to_float(ordinal_after(float_to_ordinal(literal)))
     return first, max(first, _first_integer_from(following))

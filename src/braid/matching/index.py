@@ -2,8 +2,8 @@
 
 `FilterIndex` keeps any number of filters under keys of the caller's choice. Filters are added and
 removed at any time. New ones wait in a short *tail*; a full tail becomes a segment, and several
-segments of a size are merged into a larger one, a bounded step with every further call, so none
-ever rebuilds the whole index (a log-structured merge, as in storage engines).
+segments of a size are merged into a larger one, both in bounded steps with every further call, so
+none ever rebuilds the whole index (a log-structured merge, as in storage engines).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ __all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
 Key = TypeVar("Key", bound=Hashable)
 Attributes = Mapping[str, Value | None]
 
-# So many new filters wait before they become a segment.
-TAIL_MAX = 256
-# A tail becomes a segment earlier if it was evaluated so often: filters times publications, of which
-# more than a few cost no more than a few.
-TAIL_COST_MAX = 8192
+# So many new filters wait before they become a segment; of a quarter that come together, one is made
+# at once.
+TAIL_MAX = 1024
+# A tail becomes a segment earlier if it was compared so often, per filter and beyond a handful: about
+# what making the segment takes.
+TAIL_COST_MAX = 2048
 # So few filters are quickest evaluated one by one.
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
@@ -89,6 +90,17 @@ class _Merge:
         """Slots whose filters were removed meanwhile."""
 
 
+class _Sealing:
+    """A tail on its way to becoming a segment."""
+
+    def __init__(self, tail: Tail, work: Generator[None, None, Segment]) -> None:
+        self.tail = tail
+        self.slots = list(tail)
+        self.work = work
+        self.removed: list[int] = []
+        """Slots whose filters were removed meanwhile."""
+
+
 class FilterIndex(Generic[Key]):
     """Filters under keys, matched against publications, many at a time.
 
@@ -115,6 +127,7 @@ class FilterIndex(Generic[Key]):
         self._segments_made = 0
         self._tail = Tail()
         self._tail_cost = 0
+        self._sealing: _Sealing | None = None
         self._merge: _Merge | None = None
         self.add_many(items)
 
@@ -157,7 +170,7 @@ class FilterIndex(Generic[Key]):
                 if len(item) not in (2, 3):
                     raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
                 added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
-            segment = _run(self._plan(added)) if len(added) >= TAIL_MAX else None
+            segment = _run(self._plan(added)) if len(added) > TAIL_MAX // 4 else None
         except BaseException:
             for slot in added:
                 self._vacate(slot)
@@ -171,7 +184,7 @@ class FilterIndex(Generic[Key]):
         self._install(segment, added)
         self._schedule()
         for _ in added:  # as many steps as single adds would have taken
-            if self._merge is None:
+            if self._merge is None and self._sealing is None:
                 break
             self._work()
 
@@ -182,6 +195,13 @@ class FilterIndex(Generic[Key]):
         if slot in self._tail:
             self._tail.remove(slot)
             self._vacate(slot)
+            return
+        if self._sealing is not None and slot in self._sealing.tail:
+            self._sealing.tail.remove(slot)
+            self._sealing.removed.append(slot)
+            self._forget(slot)
+            self._filters[slot] = None
+            self._work()
             return
         segment = self._segments[home]
         segment.remove(slot)
@@ -268,6 +288,7 @@ class FilterIndex(Generic[Key]):
         """Finish all merging now, into a single segment (a handful of filters needs none)."""
         if self._tail and len(self) > HANDFUL:
             self._seal()
+        self._finish_sealing()
         while self._merge is not None:
             self._finish_merge(_run(self._merge.work))
         if len(self._segments) > 1 or any(segment.dead for segment in self._segments.values()):
@@ -285,7 +306,7 @@ class FilterIndex(Generic[Key]):
             segments=len(segments),
             blocks=sum(segment.shape[0] for segment in segments),
             tables=sum(segment.shape[1] for segment in segments),
-            waiting=len(self._tail),
+            waiting=len(self._tail) + (0 if self._sealing is None else len(self._sealing.tail)),
             attributes=len(names),
             bytes=self._home.nbytes + self._group_of_slot.nbytes + sum(segment.bytes for segment in segments),
         )
@@ -306,7 +327,9 @@ class FilterIndex(Generic[Key]):
             for segment in self._segments.values():
                 segment.match_ranged(batch, publication, answer)
             alone = Batch([publications[publication]])
-            self._answer_tail(alone, _Renumbered(answer, np.array([publication])))
+            check_integers(alone.publications)
+            for tail in self._tails():
+                tail.evaluate(alone, _Renumbered(answer, np.array([publication])))
         plain = np.setdiff1d(np.arange(len(batch)), ranged)
         if len(plain):
             self._answer_plain(Batch([publications[row] for row in plain]), _Renumbered(answer, plain))
@@ -314,18 +337,21 @@ class FilterIndex(Generic[Key]):
     def _answer_plain(self, batch: Batch, answer: Answer) -> None:
         for segment in self._segments.values():
             segment.match(batch, answer)
-        self._answer_tail(batch, answer)
-
-    def _answer_tail(self, batch: Batch, answer: Answer) -> None:
         if len(batch) <= FEW_PUBLICATIONS:
             check_integers(batch.publications)
-        self._tail.match(batch, answer)
+        for tail in self._tails():
+            tail.match(batch, answer)
+
+    def _tails(self) -> list[Tail]:
+        return [self._tail] if self._sealing is None else [self._sealing.tail, self._tail]
 
     def _consider_sealing(self, publications: int) -> None:
-        """The tail becomes a segment once evaluating it has cost more than that would."""
-        self._tail_cost += len(self._tail) * min(publications, FEW_PUBLICATIONS)
-        if self._tail_cost > TAIL_COST_MAX and len(self) > HANDFUL:
+        """The tail becomes a segment once comparing it has cost more than that would."""
+        self._tail_cost += sum(tail.cost(publications) for tail in self._tails())
+        waiting = sum(map(len, self._tails()))
+        if self._tail_cost > TAIL_COST_MAX * (waiting + HANDFUL) and len(self) > HANDFUL:
             self._seal()
+            self._finish_sealing()
 
     def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
         publications, slots = self.match_pairs(batch)
@@ -395,10 +421,24 @@ class FilterIndex(Generic[Key]):
             self._release(slot)
 
     def _seal(self) -> None:
-        slots = list(self._tail)
-        self._install(_run(self._plan(slots)), slots)
-        self._tail.clear()
+        """Let the tail become a segment, step by step, while a new one takes its place."""
+        self._finish_sealing()
+        if self._tail:
+            self._sealing = _Sealing(self._tail, self._plan(list(self._tail)))
+            self._tail = Tail()
         self._tail_cost = 0
+
+    def _finish_sealing(self) -> None:
+        if self._sealing is not None:
+            self._install_sealed(self._sealing, _run(self._sealing.work))
+
+    def _install_sealed(self, sealing: _Sealing, segment: Segment) -> None:
+        self._sealing = None
+        self._install(segment, sealing.slots)
+        for slot in sealing.removed:
+            segment.remove(slot)
+        if segment.dead == segment.size:
+            self._drop(self._segments_made)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -423,7 +463,13 @@ class FilterIndex(Generic[Key]):
         self._merge = _Merge(numbers, slots, self._plan(slots))
 
     def _work(self) -> None:
-        """One bounded step of the merge under way."""
+        """One bounded step of the sealing or the merge under way."""
+        if self._sealing is not None:
+            try:
+                next(self._sealing.work)
+            except StopIteration as done:
+                self._install_sealed(self._sealing, done.value)
+            return
         if self._merge is None:
             return
         try:
