@@ -69,8 +69,6 @@ STRING_LINE = ("", TOP)
 # Below this magnitude every integer is a double of its own.
 EXACT_MAX = 2**53
 
-_NUMERIC = (int, float)
-
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
@@ -193,12 +191,12 @@ def compared_with(operator: str, literal: Scalar | None) -> ValueSet:
 
 def values_between(low: Scalar | None, high: Scalar | None) -> ValueSet:
     """The values for which `value >= low AND value <= high` is TRUE."""
-    if type(low) not in _NUMERIC or type(high) not in _NUMERIC:
+    if low is None or high is None or isinstance(low, (bool, str)) or isinstance(high, (bool, str)):
         return compared_with(">=", low).intersection(compared_with("<=", high))
-    first: int = low if type(low) is int else integers_equal_to(low)[0]  # type: ignore[arg-type, assignment]
-    last: int = high + 1 if type(high) is int else integers_equal_to(high)[1]  # type: ignore[arg-type]
-    start = float_to_ordinal(float(low))  # type: ignore[arg-type]
-    end = ordinal_after(float_to_ordinal(float(high)))  # type: ignore[arg-type]
+    # The same for two numbers, without the sets on the way.
+    first = low if isinstance(low, int) else integers_equal_to(low)[0]
+    last = high + 1 if isinstance(high, int) else integers_equal_to(high)[1]
+    start, end = float_to_ordinal(float(low)), ordinal_after(float_to_ordinal(float(high)))
     return ValueSet(
         integers=((first, last),) if first < last else EMPTY,
         floats=((start, end),) if start < end else EMPTY,

@@ -79,24 +79,16 @@ class GroupMatrix:
     matrix: BoolArray
 
 
-class _Merge:
-    """Segments on their way to becoming one."""
+class _Job:
+    """Filters on their way into a segment: those of a tail, or of segments that are merged."""
 
-    def __init__(self, sources: list[int], slots: list[int], work: Generator[None, None, Segment]) -> None:
-        self.sources = sources
+    def __init__(
+        self, slots: list[int], work: Generator[None, None, Segment], *, sources: Sequence[int] = ()
+    ) -> None:
         self.slots = slots
         self.work = work
-        self.removed: list[int] = []
-        """Slots whose filters were removed meanwhile."""
-
-
-class _Sealing:
-    """A tail on its way to becoming a segment."""
-
-    def __init__(self, tail: Tail, work: Generator[None, None, Segment]) -> None:
-        self.tail = tail
-        self.slots = list(tail)
-        self.work = work
+        self.sources = sources
+        """The segments that the new one replaces."""
         self.removed: list[int] = []
         """Slots whose filters were removed meanwhile."""
 
@@ -127,8 +119,10 @@ class FilterIndex(Generic[Key]):
         self._segments_made = 0
         self._tail = Tail()
         self._tail_cost = 0
-        self._sealing: _Sealing | None = None
-        self._merge: _Merge | None = None
+        self._full_tail = Tail()
+        """Becomes a segment, while new filters wait in the other tail."""
+        self._sealing: _Job | None = None
+        self._merge: _Job | None = None
         self.add_many(items)
 
     def __len__(self) -> int:
@@ -196,23 +190,20 @@ class FilterIndex(Generic[Key]):
             self._tail.remove(slot)
             self._vacate(slot)
             return
-        if self._sealing is not None and slot in self._sealing.tail:
-            self._sealing.tail.remove(slot)
-            self._sealing.removed.append(slot)
-            self._forget(slot)
-            self._filters[slot] = None
-            self._work()
-            return
-        segment = self._segments[home]
-        segment.remove(slot)
         self._forget(slot)
         self._filters[slot] = None
-        if self._merge is not None and home in self._merge.sources:
-            self._merge.removed.append(slot)
-        elif segment.dead == segment.size:
-            self._drop(home)
-        elif segment.dead * 2 > segment.size:
-            self._schedule()
+        if self._sealing is not None and slot in self._full_tail:
+            self._full_tail.remove(slot)
+            self._sealing.removed.append(slot)
+        else:
+            segment = self._segments[home]
+            segment.remove(slot)
+            if self._merge is not None and home in self._merge.sources:
+                self._merge.removed.append(slot)
+            elif segment.dead == segment.size:
+                self._drop(home)
+            elif segment.dead * 2 > segment.size:
+                self._schedule()
         self._work()
 
     def match(self, attributes: Attributes) -> set[Key]:
@@ -288,13 +279,10 @@ class FilterIndex(Generic[Key]):
         """Finish all merging now, into a single segment (a handful of filters needs none)."""
         if self._tail and len(self) > HANDFUL:
             self._seal()
-        self._finish_sealing()
-        while self._merge is not None:
-            self._finish_merge(_run(self._merge.work))
+        self._finish_work()
         if len(self._segments) > 1 or any(segment.dead for segment in self._segments.values()):
             self._start_merge(list(self._segments))
-            while self._merge is not None:
-                self._finish_merge(_run(self._merge.work))
+            self._finish_work()
 
     def statistics(self) -> IndexStatistics:
         """What the index holds and how."""
@@ -306,7 +294,7 @@ class FilterIndex(Generic[Key]):
             segments=len(segments),
             blocks=sum(segment.shape[0] for segment in segments),
             tables=sum(segment.shape[1] for segment in segments),
-            waiting=len(self._tail) + (0 if self._sealing is None else len(self._sealing.tail)),
+            waiting=len(self._tail) + len(self._full_tail),
             attributes=len(names),
             bytes=self._home.nbytes + self._group_of_slot.nbytes + sum(segment.bytes for segment in segments),
         )
@@ -328,7 +316,7 @@ class FilterIndex(Generic[Key]):
                 segment.match_ranged(batch, publication, answer)
             alone = Batch([publications[publication]])
             check_integers(alone.publications)
-            for tail in self._tails():
+            for tail in (self._full_tail, self._tail):
                 tail.evaluate(alone, _Renumbered(answer, np.array([publication])))
         plain = np.setdiff1d(np.arange(len(batch)), ranged)
         if len(plain):
@@ -339,16 +327,13 @@ class FilterIndex(Generic[Key]):
             segment.match(batch, answer)
         if len(batch) <= FEW_PUBLICATIONS:
             check_integers(batch.publications)
-        for tail in self._tails():
+        for tail in (self._full_tail, self._tail):
             tail.match(batch, answer)
-
-    def _tails(self) -> list[Tail]:
-        return [self._tail] if self._sealing is None else [self._sealing.tail, self._tail]
 
     def _consider_sealing(self, publications: int) -> None:
         """The tail becomes a segment once comparing it has cost more than that would."""
-        self._tail_cost += sum(tail.cost(publications) for tail in self._tails())
-        waiting = sum(map(len, self._tails()))
+        self._tail_cost += self._tail.cost(publications) + self._full_tail.cost(publications)
+        waiting = len(self._tail) + len(self._full_tail)
         if self._tail_cost > TAIL_COST_MAX * (waiting + HANDFUL) and len(self) > HANDFUL:
             self._seal()
             self._finish_sealing()
@@ -423,23 +408,15 @@ class FilterIndex(Generic[Key]):
     def _seal(self) -> None:
         """Let the tail become a segment, step by step, while a new one takes its place."""
         self._finish_sealing()
-        if self._tail:
-            self._sealing = _Sealing(self._tail, self._plan(list(self._tail)))
-            self._tail = Tail()
         self._tail_cost = 0
+        if self._tail:
+            self._full_tail, self._tail = self._tail, Tail()
+            slots = list(self._full_tail)
+            self._sealing = _Job(slots, self._plan(slots))
 
     def _finish_sealing(self) -> None:
-        if self._sealing is not None:
-            self._install_sealed(self._sealing, _run(self._sealing.work))
-
-    def _install_sealed(self, sealing: _Sealing, segment: Segment) -> None:
-        self._sealing = None
-        self._install(segment, sealing.slots)
-        for slot in sealing.removed:
-            segment.remove(slot)
-        if segment.dead == segment.size:
-            self._drop(self._segments_made)
-        self._schedule()
+        while self._sealing is not None:
+            self._work()
 
     def _schedule(self) -> None:
         """Start a merge if enough segments of a size have come together, or one is half empty."""
@@ -460,34 +437,37 @@ class FilterIndex(Generic[Key]):
     def _start_merge(self, numbers: list[int]) -> None:
         members = np.flatnonzero(np.isin(self._home[: len(self._keys)], numbers)).tolist()
         slots = [slot for slot in members if self._keys[slot] is not _NO_KEY]
-        self._merge = _Merge(numbers, slots, self._plan(slots))
+        self._merge = _Job(slots, self._plan(slots), sources=numbers)
 
     def _work(self) -> None:
-        """One bounded step of the sealing or the merge under way."""
-        if self._sealing is not None:
-            try:
-                next(self._sealing.work)
-            except StopIteration as done:
-                self._install_sealed(self._sealing, done.value)
-            return
-        if self._merge is None:
+        """One bounded step of what is under way."""
+        job = self._sealing or self._merge
+        if job is None:
             return
         try:
-            next(self._merge.work)
+            next(job.work)
         except StopIteration as done:
-            self._finish_merge(done.value)
+            self._finish(job, done.value)
+        except BaseException:
+            job.work = self._plan(job.slots)  # a generator that was interrupted cannot go on
+            raise
 
-    def _finish_merge(self, merged: Segment) -> None:
-        merge = self._merge
-        if merge is None:
-            return
-        self._merge = None
-        self._install(merged, merge.slots)
-        for slot in merge.removed:
-            merged.remove(slot)
-        for number in merge.sources:
+    def _finish_work(self) -> None:
+        while self._sealing is not None or self._merge is not None:
+            self._work()
+
+    def _finish(self, job: _Job, made: Segment) -> None:
+        if job is self._sealing:
+            self._sealing = None
+            self._full_tail = Tail()
+        else:
+            self._merge = None
+        self._install(made, job.slots)
+        for slot in job.removed:
+            made.remove(slot)
+        for number in job.sources:
             self._drop(number)
-        if merged.dead == merged.size:
+        if made.dead == made.size:
             self._drop(self._segments_made)
         self._schedule()
 
