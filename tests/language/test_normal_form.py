@@ -55,6 +55,38 @@ def test_terms_and_canonical_text_mean_what_the_filter_means(maker: Maker) -> No
     check(maker, 3)
 
 
+BOUNDS = [
+    "a > 1",
+    "a >= 1.5",
+    "a <> 3",
+    "a BETWEEN 2 AND 7",
+    "a BETWEEN 7 AND 2",
+    "a BETWEEN 0.5 AND 9007199254740993",
+    "a BETWEEN 'k' AND 'm'",
+    "a BETWEEN 1 AND NULL",
+    "a NOT BETWEEN 3 AND 4",
+    "a = 'x'",
+    "a = TRUE",
+    "a < NULL",
+    "b < 5",
+    "5 > b",
+    "b IN (1, 2)",
+    "a < b",
+    "a + 1 < 7",
+    "1 < 2",
+]
+
+
+@pytest.mark.parametrize("first", BOUNDS)
+@pytest.mark.parametrize("second", BOUNDS)
+def test_a_plain_conjunction_has_the_form_that_the_general_way_gives_it(first: str, second: str) -> None:
+    plain = Filter(f"{first} AND {second}")
+    # Two negations cancel out, but a filter with any is not taken for a plain conjunction.
+    general = Filter(f"NOT NOT ({first} AND {second})")
+    assert plain.terms == general.terms
+    assert [list(term.box) for term in plain.terms] == [list(term.box) for term in general.terms]
+
+
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("depth", [2, 4])
 def test_the_same_for_a_thousand_seeded_filters(typed: bool, depth: int) -> None:

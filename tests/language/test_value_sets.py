@@ -33,6 +33,7 @@ from braid.language.value_sets import (
     integers_of_floats,
     strings_with_prefix,
     union_of,
+    values_between,
 )
 from braid.language.values import (
     INT_MAX,
@@ -62,6 +63,13 @@ LINE = (0, 13)
 
 def members(values: ValueSet) -> list[bool]:
     return [values.accepts(value) for value in DOMAIN]
+
+
+def test_between_is_two_comparisons() -> None:
+    literals = [None, *LITERALS, *SPECIAL_FLOATS]
+    for low, high in itertools.product(literals, literals):
+        both = compared_with(">=", low).intersection(compared_with("<=", high))
+        assert values_between(low, high) == both, (low, high)
 
 
 def some_set(random: random.Random) -> ValueSet:

@@ -286,10 +286,10 @@ def test_thousands_of_attributes() -> None:
 def test_merging_is_spread_over_the_changes() -> None:
     """No single change takes apart more than one step's worth of filters once the tail is short."""
     index: FilterIndex[int] = FilterIndex()
-    for number in range(5000):
+    for number in range(7000):
         index.add(number, Filter(f"a > {number % 97}"))
     statistics = index.statistics()
-    assert statistics.filters == 5000
+    assert statistics.filters == 7000
     assert 1 < statistics.segments < 16
     assert statistics.waiting < index_module.TAIL_MAX
 

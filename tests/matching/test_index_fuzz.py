@@ -46,6 +46,9 @@ TINY = {
     "segment.MANY_ATTRIBUTES": 2,
     "index.FEW_PUBLICATIONS": 2,
     "tail.FEW_PUBLICATIONS": 2,
+    "tail.FEW_PAIRS": 4,
+    "tail.EVALUATION_COST": 1,
+    "tail.REMOVED_MIN": 2,
     "index.TAIL_MAX": 8,
     "index.TAIL_COST_MAX": 8,
     "index.HANDFUL": 2,
@@ -69,6 +72,7 @@ ARRANGEMENTS = {
         "index.TAIL_MAX": 5,
     },
     "blocks by value": TINY | {"plan.POINT_BLOCK_MIN": 1, "axis.EXACT_CELLS_MAX": 640},
+    "waiting": TINY | {"index.TAIL_MAX": 10**9, "index.TAIL_COST_MAX": 10**9},
     "as it is": {},
 }
 

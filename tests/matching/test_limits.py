@@ -102,6 +102,61 @@ def test_an_iterable_that_fails_half_way_leaves_no_trace(count: int) -> None:
     assert len(index.match({})) == count + 1
 
 
+def test_filters_can_go_while_their_tail_becomes_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braid.matching.index.TAIL_MAX", 40)
+    monkeypatch.setattr("braid.matching.plan.FILTERS_AT_ONCE", 4)
+    filters = {key: Filter(f"a >= {key}") for key in range(40)}
+    index: FilterIndex[int] = FilterIndex()
+    for key, each in filters.items():
+        index.add(key, each, group=key % 3)
+    assert index.statistics().segments == 0
+    batch: list[dict[str, Any]] = [{"a": value} for value in range(0, 40, 2)]
+    for key in range(0, 40, 3):
+        index.remove(key)
+        del filters[key]
+        assert index.match_batch(batch) == naive.match_batch(filters, batch)
+        assert index.match({"a": Range(3, 9)}) == naive.match(filters, {"a": Range(3, 9)})
+    assert index.statistics().segments == 1
+    for key in list(filters):
+        index.remove(key)
+    assert index.match_groups(batch) == [set() for _ in batch]
+    index.add_many((key, Filter("a > 1")) for key in range(40))
+    assert len(index.match({"a": 2})) == 40
+
+
+def test_all_filters_can_go_while_their_tail_becomes_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braid.matching.index.TAIL_MAX", 8)
+    monkeypatch.setattr("braid.matching.plan.FILTERS_AT_ONCE", 1)
+    index: FilterIndex[int] = FilterIndex()
+    for key in range(8):
+        index.add(key, Filter("a > 1"))
+    for key in range(8):
+        index.remove(key)
+    index.compact()
+    statistics = index.statistics()
+    assert (statistics.filters, statistics.segments, statistics.waiting) == (0, 0, 0)
+
+
+def test_an_interrupted_step_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braid.matching.index.TAIL_MAX", 8)
+    monkeypatch.setattr("braid.matching.index.HANDFUL", 0)
+    index: FilterIndex[int] = FilterIndex()
+    for key in range(7):
+        index.add(key, Filter(f"a > {key}"))
+    with monkeypatch.context() as patch:
+        patch.setattr("braid.matching.plan._taken_apart", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.add(7, Filter("a > 7"))
+    assert index.match({"a": 5}) == {0, 1, 2, 3, 4}
+    index.compact()
+    assert index.statistics().segments == 1
+    assert index.match({"a": 5}) == {0, 1, 2, 3, 4}
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_key_can_come_back_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("braid.matching.index.TAIL_MAX", 4)
     monkeypatch.setattr("braid.matching.index.FANOUT", 2)

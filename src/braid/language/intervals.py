@@ -63,6 +63,9 @@ def intersection(first: Intervals, second: Intervals) -> Intervals:
     """The points in both."""
     if first == second or not first:
         return first
+    if len(first) == len(second) == 1:
+        low, high = max(first[0][0], second[0][0]), min(first[0][1], second[0][1])
+        return ((low, high),) if low < high else EMPTY
     result: list[tuple[Any, Any]] = []
     i = j = 0
     while i < len(first) and j < len(second):

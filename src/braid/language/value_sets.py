@@ -58,6 +58,7 @@ __all__ = [
     "integers_of_floats",
     "strings_with_prefix",
     "union_of",
+    "values_between",
 ]
 
 BOOLEAN_LINE = (0, 2)
@@ -188,6 +189,20 @@ def compared_with(operator: str, literal: Scalar | None) -> ValueSet:
     return ValueSet(integers=_stretch(operator, low, high, INTEGER_LINE), floats=floats)
 
 
+def values_between(low: Scalar | None, high: Scalar | None) -> ValueSet:
+    """The values for which `value >= low AND value <= high` is TRUE."""
+    if low is None or high is None or isinstance(low, (bool, str)) or isinstance(high, (bool, str)):
+        return compared_with(">=", low).intersection(compared_with("<=", high))
+    # The same for two numbers, without the sets on the way.
+    first = low if isinstance(low, int) else integers_equal_to(low)[0]
+    last = high + 1 if isinstance(high, int) else integers_equal_to(high)[1]
+    start, end = float_to_ordinal(float(low)), ordinal_after(float_to_ordinal(float(high)))
+    return ValueSet(
+        integers=((first, last),) if first < last else EMPTY,
+        floats=((start, end),) if start < end else EMPTY,
+    )
+
+
 def union_of(sets: Iterable[ValueSet]) -> ValueSet:
     """The values in at least one of many sets, in one sweep per kind."""
     members = list(sets)
@@ -254,6 +269,8 @@ def _stretch(operator: str, low: Any, high: Any, line: tuple[Any, Any]) -> Inter
 
 def integers_equal_to(literal: float) -> tuple[int, int]:
     """The integers that a comparison in doubles takes for `literal`, half-open, perhaps empty."""
+    if abs(literal) < EXACT_MAX:
+        return math.ceil(literal), math.floor(literal) + 1
     first = _first_integer_from(literal)
     following = ordinal_to_float(ordinal_after(float_to_ordinal(literal)))
     return first, max(first, _first_integer_from(following))

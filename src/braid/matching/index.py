@@ -2,8 +2,8 @@
 
 `FilterIndex` keeps any number of filters under keys of the caller's choice. Filters are added and
 removed at any time. New ones wait in a short *tail*; a full tail becomes a segment, and several
-segments of a size are merged into a larger one, a bounded step with every further call, so none
-ever rebuilds the whole index (a log-structured merge, as in storage engines).
+segments of a size are merged into a larger one, both in bounded steps with every further call, so
+none ever rebuilds the whole index (a log-structured merge, as in storage engines).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ __all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
 Key = TypeVar("Key", bound=Hashable)
 Attributes = Mapping[str, Value | None]
 
-# So many new filters wait before they become a segment.
-TAIL_MAX = 256
-# A tail becomes a segment earlier if it was evaluated so often: filters times publications, of which
-# more than a few cost no more than a few.
-TAIL_COST_MAX = 8192
+# So many new filters wait before they become a segment; of a quarter that come together, one is made
+# at once.
+TAIL_MAX = 1024
+# A tail becomes a segment earlier if it was compared so often, per filter and beyond a handful: about
+# what making the segment takes.
+TAIL_COST_MAX = 2048
 # So few filters are quickest evaluated one by one.
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
@@ -78,13 +79,16 @@ class GroupMatrix:
     matrix: BoolArray
 
 
-class _Merge:
-    """Segments on their way to becoming one."""
+class _Job:
+    """Filters on their way into a segment: those of a tail, or of segments that are merged."""
 
-    def __init__(self, sources: list[int], slots: list[int], work: Generator[None, None, Segment]) -> None:
-        self.sources = sources
+    def __init__(
+        self, slots: list[int], work: Generator[None, None, Segment], *, sources: Sequence[int] = ()
+    ) -> None:
         self.slots = slots
         self.work = work
+        self.sources = sources
+        """The segments that the new one replaces."""
         self.removed: list[int] = []
         """Slots whose filters were removed meanwhile."""
 
@@ -115,7 +119,10 @@ class FilterIndex(Generic[Key]):
         self._segments_made = 0
         self._tail = Tail()
         self._tail_cost = 0
-        self._merge: _Merge | None = None
+        self._full_tail = Tail()
+        """Becomes a segment, while new filters wait in the other tail."""
+        self._sealing: _Job | None = None
+        self._merge: _Job | None = None
         self.add_many(items)
 
     def __len__(self) -> int:
@@ -157,7 +164,7 @@ class FilterIndex(Generic[Key]):
                 if len(item) not in (2, 3):
                     raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
                 added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
-            segment = _run(self._plan(added)) if len(added) >= TAIL_MAX else None
+            segment = _run(self._plan(added)) if len(added) > TAIL_MAX // 4 else None
         except BaseException:
             for slot in added:
                 self._vacate(slot)
@@ -171,7 +178,7 @@ class FilterIndex(Generic[Key]):
         self._install(segment, added)
         self._schedule()
         for _ in added:  # as many steps as single adds would have taken
-            if self._merge is None:
+            if self._merge is None and self._sealing is None:
                 break
             self._work()
 
@@ -183,16 +190,20 @@ class FilterIndex(Generic[Key]):
             self._tail.remove(slot)
             self._vacate(slot)
             return
-        segment = self._segments[home]
-        segment.remove(slot)
         self._forget(slot)
         self._filters[slot] = None
-        if self._merge is not None and home in self._merge.sources:
-            self._merge.removed.append(slot)
-        elif segment.dead == segment.size:
-            self._drop(home)
-        elif segment.dead * 2 > segment.size:
-            self._schedule()
+        if self._sealing is not None and slot in self._full_tail:
+            self._full_tail.remove(slot)
+            self._sealing.removed.append(slot)
+        else:
+            segment = self._segments[home]
+            segment.remove(slot)
+            if self._merge is not None and home in self._merge.sources:
+                self._merge.removed.append(slot)
+            elif segment.dead == segment.size:
+                self._drop(home)
+            elif segment.dead * 2 > segment.size:
+                self._schedule()
         self._work()
 
     def match(self, attributes: Attributes) -> set[Key]:
@@ -268,12 +279,10 @@ class FilterIndex(Generic[Key]):
         """Finish all merging now, into a single segment (a handful of filters needs none)."""
         if self._tail and len(self) > HANDFUL:
             self._seal()
-        while self._merge is not None:
-            self._finish_merge(_run(self._merge.work))
+        self._finish_work()
         if len(self._segments) > 1 or any(segment.dead for segment in self._segments.values()):
             self._start_merge(list(self._segments))
-            while self._merge is not None:
-                self._finish_merge(_run(self._merge.work))
+            self._finish_work()
 
     def statistics(self) -> IndexStatistics:
         """What the index holds and how."""
@@ -285,7 +294,7 @@ class FilterIndex(Generic[Key]):
             segments=len(segments),
             blocks=sum(segment.shape[0] for segment in segments),
             tables=sum(segment.shape[1] for segment in segments),
-            waiting=len(self._tail),
+            waiting=len(self._tail) + len(self._full_tail),
             attributes=len(names),
             bytes=self._home.nbytes + self._group_of_slot.nbytes + sum(segment.bytes for segment in segments),
         )
@@ -306,7 +315,9 @@ class FilterIndex(Generic[Key]):
             for segment in self._segments.values():
                 segment.match_ranged(batch, publication, answer)
             alone = Batch([publications[publication]])
-            self._answer_tail(alone, _Renumbered(answer, np.array([publication])))
+            check_integers(alone.publications)
+            for tail in (self._full_tail, self._tail):
+                tail.evaluate(alone, _Renumbered(answer, np.array([publication])))
         plain = np.setdiff1d(np.arange(len(batch)), ranged)
         if len(plain):
             self._answer_plain(Batch([publications[row] for row in plain]), _Renumbered(answer, plain))
@@ -314,18 +325,18 @@ class FilterIndex(Generic[Key]):
     def _answer_plain(self, batch: Batch, answer: Answer) -> None:
         for segment in self._segments.values():
             segment.match(batch, answer)
-        self._answer_tail(batch, answer)
-
-    def _answer_tail(self, batch: Batch, answer: Answer) -> None:
         if len(batch) <= FEW_PUBLICATIONS:
             check_integers(batch.publications)
-        self._tail.match(batch, answer)
+        for tail in (self._full_tail, self._tail):
+            tail.match(batch, answer)
 
     def _consider_sealing(self, publications: int) -> None:
-        """The tail becomes a segment once evaluating it has cost more than that would."""
-        self._tail_cost += len(self._tail) * min(publications, FEW_PUBLICATIONS)
-        if self._tail_cost > TAIL_COST_MAX and len(self) > HANDFUL:
+        """The tail becomes a segment once comparing it has cost more than that would."""
+        self._tail_cost += self._tail.cost(publications) + self._full_tail.cost(publications)
+        waiting = len(self._tail) + len(self._full_tail)
+        if self._tail_cost > TAIL_COST_MAX * (waiting + HANDFUL) and len(self) > HANDFUL:
             self._seal()
+            self._finish_sealing()
 
     def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
         publications, slots = self.match_pairs(batch)
@@ -395,11 +406,17 @@ class FilterIndex(Generic[Key]):
             self._release(slot)
 
     def _seal(self) -> None:
-        slots = list(self._tail)
-        self._install(_run(self._plan(slots)), slots)
-        self._tail.clear()
+        """Let the tail become a segment, step by step, while a new one takes its place."""
+        self._finish_sealing()
         self._tail_cost = 0
-        self._schedule()
+        if self._tail:
+            self._full_tail, self._tail = self._tail, Tail()
+            slots = list(self._full_tail)
+            self._sealing = _Job(slots, self._plan(slots))
+
+    def _finish_sealing(self) -> None:
+        while self._sealing is not None:
+            self._work()
 
     def _schedule(self) -> None:
         """Start a merge if enough segments of a size have come together, or one is half empty."""
@@ -420,28 +437,37 @@ class FilterIndex(Generic[Key]):
     def _start_merge(self, numbers: list[int]) -> None:
         members = np.flatnonzero(np.isin(self._home[: len(self._keys)], numbers)).tolist()
         slots = [slot for slot in members if self._keys[slot] is not _NO_KEY]
-        self._merge = _Merge(numbers, slots, self._plan(slots))
+        self._merge = _Job(slots, self._plan(slots), sources=numbers)
 
     def _work(self) -> None:
-        """One bounded step of the merge under way."""
-        if self._merge is None:
+        """One bounded step of what is under way."""
+        job = self._sealing or self._merge
+        if job is None:
             return
         try:
-            next(self._merge.work)
+            next(job.work)
         except StopIteration as done:
-            self._finish_merge(done.value)
+            self._finish(job, done.value)
+        except BaseException:
+            job.work = self._plan(job.slots)  # a generator that was interrupted cannot go on
+            raise
 
-    def _finish_merge(self, merged: Segment) -> None:
-        merge = self._merge
-        if merge is None:
-            return
-        self._merge = None
-        self._install(merged, merge.slots)
-        for slot in merge.removed:
-            merged.remove(slot)
-        for number in merge.sources:
+    def _finish_work(self) -> None:
+        while self._sealing is not None or self._merge is not None:
+            self._work()
+
+    def _finish(self, job: _Job, made: Segment) -> None:
+        if job is self._sealing:
+            self._sealing = None
+            self._full_tail = Tail()
+        else:
+            self._merge = None
+        self._install(made, job.slots)
+        for slot in job.removed:
+            made.remove(slot)
+        for number in job.sources:
             self._drop(number)
-        if merged.dead == merged.size:
+        if made.dead == made.size:
             self._drop(self._segments_made)
         self._schedule()
 

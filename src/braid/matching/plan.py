@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_segment"]
 
 # A step of the work takes apart so many filters, or makes one block: some milliseconds either way.
-FILTERS_AT_ONCE = 1024
+FILTERS_AT_ONCE = 256
 # From so many rows on, memory matters more than second looks.
 MANY_ROWS = 50_000
 # Fewer rows than this are quickest as plain blocks.

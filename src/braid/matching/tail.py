@@ -1,22 +1,22 @@
 """Which of the filters that are not in a segment yet does each publication satisfy?
 
-For a few publications each waiting filter is simply evaluated. For more, the bounds of all plain
+For a few publications and filters each filter is simply evaluated. For more, the bounds of all plain
 filters (one box of number intervals and wanted strings, which is most of them) are held against whole
 columns at once, and only the others are evaluated one by one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from braid.matching.axis import plain_numbers
-from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray
+from braid.matching.columns import LARGE, NUMBER, Batch, Column
 from braid.matching.lookup import Interner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -26,25 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["FEW_PUBLICATIONS", "Tail"]
 
-# Up to so many publications plain evaluation is quicker than arrays.
+# Up to so many publications, and so many pairs of one with a filter, plain evaluation is quicker than
+# arrays.
 FEW_PUBLICATIONS = 8
+FEW_PAIRS = 128
+# Evaluating a filter takes as long as so many comparisons in arrays.
+EVALUATION_COST = 64
+# Arrays with more rows of removed filters than of waiting ones, and at least so many, are made anew.
+REMOVED_MIN = 64
 
-
-class _Bounds(NamedTuple):
-    """The bounds on one attribute: of which waiting filters, and which."""
-
-    numbers: tuple[IntArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]
-    """Rows with an interval of ordinals each."""
-    words: tuple[IntArray, npt.NDArray[np.int64]]
-    """Rows that want one string each, by its code."""
-    codes: Interner
-
-
-class _Arranged(NamedTuple):
-    slots: IntArray
-    """The slot of each plain filter; a row is a place in this array."""
-    bounds: dict[str, _Bounds]
-    others: list[tuple[int, Filter]]
+# Below every interval on the number line.
+_NO_NUMBER = np.int64(np.iinfo(np.int64).min)
 
 
 class Tail:
@@ -52,7 +44,18 @@ class Tail:
 
     def __init__(self) -> None:
         self._waiting: dict[int, Filter] = {}
-        self._arranged: _Arranged | None = None
+        self._new: dict[int, Filter] = {}
+        """Those that are not arranged yet."""
+        self._others: dict[int, Filter] = {}
+        """Those that must be evaluated one by one."""
+        self._row_of_slot: dict[int, int] = {}
+        """The row of each plain filter that is arranged."""
+        self._slots = _Growing(1)
+        """The slot of each row, -1 when its filter is gone."""
+        self._numbers: dict[str, _Growing] = {}
+        """By attribute: rows, and an interval of ordinals each."""
+        self._words: dict[str, tuple[_Growing, Interner]] = {}
+        """By attribute: rows, and the code of the string that each wants."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -65,39 +68,135 @@ class Tail:
 
     def add(self, slot: int, filter: Filter) -> None:
         """One more filter waits."""
-        self._waiting[slot] = filter
-        self._arranged = None
+        self._waiting[slot] = self._new[slot] = filter
 
     def remove(self, slot: int) -> None:
         """The filter in this slot waits no longer."""
         del self._waiting[slot]
-        self._arranged = None
+        self._new.pop(slot, None)
+        self._others.pop(slot, None)
+        row = self._row_of_slot.pop(slot, None)
+        if row is not None:
+            self._slots.array[0, row] = -1
+            if len(self._slots) > max(REMOVED_MIN, 2 * len(self._row_of_slot)):
+                self._start_again()
 
-    def clear(self) -> None:
-        """Nothing waits any more."""
-        self._waiting.clear()
-        self._arranged = None
+    def cost(self, publications: int) -> int:
+        """What matching so many publications would take, in comparisons in arrays."""
+        if self._is_little(publications):
+            return len(self._waiting) * publications * EVALUATION_COST
+        self._arrange()
+        return (len(self._row_of_slot) + len(self._others) * EVALUATION_COST) * publications
 
     def match(self, batch: Batch, answer: Answer) -> None:
-        """Find the matches of a batch; with more than a few publications it must be without ranges."""
-        if len(batch) <= FEW_PUBLICATIONS:
-            _evaluate(self._waiting.items(), batch, answer)
+        """Find the matches of a batch without ranges."""
+        if self._is_little(len(batch)):
+            self.evaluate(batch, answer)
             return
-        if self._arranged is None:
-            self._arranged = _arrange(self._waiting)
-        slots, bounds, others = self._arranged
-        satisfied = np.ones((len(slots), len(batch)), np.bool_)
-        for name, bound in bounds.items():
-            rows, lows, highs = bound.numbers
-            if len(rows):
-                satisfied[rows] &= _inside(batch, name, lows, highs)
-            rows, wanted = bound.words
-            if len(rows):
-                codes = bound.codes.codes_of(batch.column(name).values)
-                satisfied[rows] &= codes == wanted[:, np.newaxis]
-        found, publications = np.nonzero(satisfied)
-        answer.add_pairs(publications, slots[found], once=True)
-        _evaluate(others, batch, answer)
+        self._arrange()
+        if self._row_of_slot:
+            self._compare(batch, answer)
+        _evaluate(self._others.items(), batch, answer)
+
+    def evaluate(self, batch: Batch, answer: Answer) -> None:
+        """Find the matches of a batch, perhaps with ranges, filter by filter."""
+        _evaluate(self._waiting.items(), batch, answer)
+
+    def _is_little(self, publications: int) -> bool:
+        return publications <= FEW_PUBLICATIONS and len(self._waiting) * publications <= FEW_PAIRS
+
+    def _compare(self, batch: Batch, answer: Answer) -> None:
+        numbers = [(batch.column(name), bounds) for name, bounds in self._numbers.items()]
+        ordinals = [_ordinals(column) for column, _ in numbers]
+        publications = np.arange(len(batch))
+        undecided = answer.undecided(publications)
+        if undecided is not None:
+            publications = publications[undecided]
+            if not len(publications):
+                return
+            ordinals = [each[publications] for each in ordinals]
+        satisfied = np.empty((len(self._slots), len(publications)), np.bool_)
+        satisfied[:] = self._slots.rows[0][:, np.newaxis] >= 0
+        for name, (bounds, interner) in self._words.items():
+            rows, wanted = bounds.rows
+            codes = interner.codes_of(batch.column(name).values)[publications]
+            satisfied[rows] &= codes == wanted[:, np.newaxis]
+        for (_, bounds), each in zip(numbers, ordinals, strict=True):
+            rows, lows, highs = bounds.rows
+            inside = each >= lows[:, np.newaxis]
+            inside &= each < highs[:, np.newaxis]
+            satisfied[rows] &= inside
+        found, lines = np.nonzero(satisfied)
+        answer.add_pairs(publications[lines], self._slots.rows[0][found], once=True)
+
+    def _arrange(self) -> None:
+        """Put the bounds of new filters into the arrays."""
+        if not self._new:
+            return
+        slots: list[tuple[int]] = []
+        numbers: dict[str, list[tuple[int, int, int]]] = {}
+        words: dict[str, list[tuple[int, str]]] = {}
+        for slot, each in self._new.items():
+            bounds = _plain_bounds(each)
+            if bounds is None:
+                self._others[slot] = each
+                continue
+            row = self._row_of_slot[slot] = len(self._slots) + len(slots)
+            slots.append((slot,))
+            for name, plain, word in bounds:
+                if plain is not None:
+                    numbers.setdefault(name, []).append((row, *plain))
+                elif word is not None:
+                    words.setdefault(name, []).append((row, word))
+        self._new.clear()
+        self._slots.extend(slots)
+        for name, intervals in numbers.items():
+            if name not in self._numbers:
+                self._numbers[name] = _Growing(3)
+            self._numbers[name].extend(intervals)
+        for name, wanted in words.items():
+            if name not in self._words:
+                self._words[name] = _Growing(2), Interner()
+            bounds_of, interner = self._words[name]
+            bounds_of.extend([(row, interner.code(word)) for row, word in wanted])
+
+    def _start_again(self) -> None:
+        self._new = dict(self._waiting)
+        self._others = {}
+        self._row_of_slot = {}
+        self._slots = _Growing(1)
+        self._numbers = {}
+        self._words = {}
+
+
+class _Growing:
+    """Rows of integers to which more are added, kept as columns side by side."""
+
+    __slots__ = ("_used", "array")
+
+    def __init__(self, width: int) -> None:
+        self.array = np.empty((width, 16), np.int64)
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """One line per column."""
+        return self.array[:, : self._used]
+
+    def extend(self, rows: Sequence[tuple[int, ...]]) -> None:
+        """Add rows at the end."""
+        if not rows:
+            return
+        needed = self._used + len(rows)
+        if needed > self.array.shape[1]:
+            grown = np.empty((len(self.array), max(needed, 2 * self.array.shape[1])), np.int64)
+            grown[:, : self._used] = self.rows
+            self.array = grown
+        self.array[:, self._used : needed] = np.array(rows, np.int64).T
+        self._used = needed
 
 
 def _evaluate(waiting: Iterable[tuple[int, Filter]], batch: Batch, answer: Answer) -> None:
@@ -112,35 +211,24 @@ def _evaluate(waiting: Iterable[tuple[int, Filter]], batch: Batch, answer: Answe
         answer.add_pairs(rows, slots, once=True)
 
 
-def _inside(batch: Batch, name: str, lows: npt.NDArray[np.int64], highs: npt.NDArray[np.int64]) -> BoolArray:
-    column = batch.column(name)
-    numeric = (column.kinds == NUMBER) | (column.kinds == LARGE)
-    above = column.ordinals >= lows[:, np.newaxis]
-    return np.asarray(above & (column.ordinals < highs[:, np.newaxis]) & numeric)
+def _ordinals(column: Column) -> npt.NDArray[np.int64]:
+    """The ordinals of a column, with one that no interval has where there is no number."""
+    kinds = column.kinds
+    return np.where((kinds == NUMBER) | (kinds == LARGE), column.ordinals, _NO_NUMBER)
 
 
-def _arrange(waiting: dict[int, Filter]) -> _Arranged:
-    slots: list[int] = []
-    others: list[tuple[int, Filter]] = []
-    numbers: dict[str, list[tuple[int, int, int]]] = {}
-    words: dict[str, list[tuple[int, str]]] = {}
-    for slot, each in waiting.items():
-        if len(each.terms) != 1 or each.terms[0].residual:
-            others.append((slot, each))
-            continue
-        box = [(name, plain_numbers(values), _word(values)) for name, values in each.terms[0].box.items()]
-        if any(plain is None and word is None for _, plain, word in box):
-            others.append((slot, each))
-            continue
-        for name, plain, word in box:
-            if plain is not None:
-                numbers.setdefault(name, []).append((len(slots), *plain))
-            elif word is not None:
-                words.setdefault(name, []).append((len(slots), word))
-        slots.append(slot)
-    names = numbers.keys() | words.keys()
-    bounds = {name: _bounds(numbers.get(name, []), words.get(name, [])) for name in sorted(names)}
-    return _Arranged(np.array(slots, np.int64), bounds, others)
+def _plain_bounds(filter: Filter) -> list[tuple[str, tuple[int, int] | None, str | None]] | None:
+    """An interval of numbers or a wanted string per attribute; None for a filter with anything else."""
+    if len(filter.terms) != 1 or filter.terms[0].residual:
+        return None
+    bounds = []
+    for name, values in filter.terms[0].box.items():
+        plain = plain_numbers(values)
+        word = _word(values) if plain is None else None
+        if plain is None and word is None:
+            return None
+        bounds.append((name, plain, word))
+    return bounds
 
 
 def _word(values: ValueSet) -> str | None:
@@ -149,12 +237,3 @@ def _word(values: ValueSet) -> str | None:
         return None
     low, high = values.strings[0]
     return str(low) if high == low + "\0" else None
-
-
-def _bounds(numbers: list[tuple[int, int, int]], words: list[tuple[int, str]]) -> _Bounds:
-    interner = Interner()
-    intervals = np.array(numbers, np.int64).reshape(-1, 3)
-    wanted = np.array([(row, interner.code(word)) for row, word in words], np.int64).reshape(-1, 2)
-    return _Bounds(
-        (intervals[:, 0], intervals[:, 1], intervals[:, 2]), (wanted[:, 0], wanted[:, 1]), interner
-    )
