@@ -51,12 +51,13 @@ from braid.protocol.messages import (
     SubscribeDurable,
     SyncBegin,
     TablesComplete,
+    TablesIncomplete,
     Unadvertise,
     Unsubscribe,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from braid.broker.settings import BrokerSettings
@@ -78,6 +79,7 @@ class BrokerCore:
         seed: int,
         access: AccessPolicy | None = None,
         store: StoreState | None = None,
+        neighbours: Iterable[tuple[str, str]] = (),
     ) -> None:
         """
         Args:
@@ -86,6 +88,7 @@ class BrokerCore:
             seed: for the chance in its pauses.
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
+            neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
         """
         self.settings = settings
         self.incarnation = incarnation
@@ -121,6 +124,7 @@ class BrokerCore:
         self._review_at_us: int | None = None
         self._drain_until_us: int | None = None
         self._drained = False
+        self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours)
             for log in store.logs:
@@ -153,6 +157,7 @@ class BrokerCore:
             Failed: self._link_failed,
             SyncBegin: lambda link, message: self._links.sync_begins(link),
             TablesComplete: lambda link, message: self._links.tables_complete(link),
+            TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
         }
 
     # The two doors.

@@ -88,7 +88,7 @@ class OperatorDesk:
                     "neighbour": link.name,
                     "address": link.address,
                     "up": link.connection is not None,
-                    "complete": link.complete,
+                    "known": not link.unknown,
                     "waiting_bytes": link.channel.waiting_bytes,
                     "unsettled_bytes": link.channel.unacknowledged_bytes + link.channel.unsettled_bytes,
                 }

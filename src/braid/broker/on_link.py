@@ -8,8 +8,11 @@ once all its other neighbours have told it so; in a tree that always ends. Until
 what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours
 that have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
 
-*Open.* Publications cross a link when in its present session the neighbour has said that its tables are
-complete and has confirmed what it was told: then the interest of everybody behind it is known.
+A broker that cannot ask somebody (a link is down when an advertisement comes) says that its tables are
+incomplete, and complete again later.
+
+*Open.* Publications cross a link when the neighbour says that its tables are complete and has confirmed
+what it was told: then the interest of everybody behind it is known. Until then they are held.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numpy as np
 from braid.broker.parties import Link
 from braid.errors import RemoteProtocolError
 from braid.protocol.effects import Dial
-from braid.protocol.messages import SyncBegin, TablesComplete
+from braid.protocol.messages import SyncBegin, TablesComplete, TablesIncomplete
 
 if TYPE_CHECKING:
     import random
@@ -85,11 +88,12 @@ class LinkDesk:
     def bind(self, subscriptions: SubscriptionDesk) -> None:
         """The desk that keeps the tables, which in turn needs the links."""
         self._subscriptions = subscriptions
+        subscriptions.lose_track = self.lose_track
 
     def remember(self, known: Iterable[tuple[str, str]]) -> None:
         """Neighbours from before the last restart: what is theirs is kept until they speak."""
         for broker_id, _ in known:
-            self._link(broker_id).channel.holding = True
+            self._hold(self._link(broker_id))
 
     def _link(self, name: str) -> Link:
         link = self.links.get(name)
@@ -105,6 +109,8 @@ class LinkDesk:
         """Try those neighbours whose time has come."""
         if self.started_at_us is None:
             self.started_at_us = now_us
+            for link in self.links.values():
+                link.down_since_us = now_us
         for neighbour in self.neighbours.values():
             if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
                 neighbour.dial_at_us = None
@@ -171,27 +177,24 @@ class LinkDesk:
             self._postroom.changed(link)
             return
         self._subscriptions.forget_session(link)
-        link.channel.holding, link.channel.passing = True, False
+        self._hold(link)
+        if link.channel.cares:
+            # Their publishers may be gone, and their advertisements with them: so that everybody who
+            # wants what is kept here says so, it is advertised in our own name.
+            self._subscriptions.announce_anything()
         link.channel.restart(credit)
         link.line.clear()
         link.incarnation = incarnation
         link.said_complete = link.told_complete = False
         link.session += 1
-        link.session_at_us = self._postroom.now_us
         self._postroom.tell(link, SyncBegin())
 
     def begun(self, link: Link, resumed: bool) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
-        confirmed = partial(self._confirmed, link, link.session)
         if not resumed:
-            self._subscriptions.synchronise(link, confirmed)
+            self._subscriptions.synchronise(link)
             self.tell_completeness()
-        elif link.channel.holding:
-            self._subscriptions.when_confirmed([link], confirmed)
-
-    def _confirmed(self, link: Link, session: int) -> None:
-        if link.channel.connected and link.session == session:
-            link.confirmed_session = session
+        else:
             self._review_open(link)
 
     def disconnected(self, link: Link) -> None:
@@ -202,14 +205,13 @@ class LinkDesk:
         link.down_since_us = self._postroom.now_us
         if link.requests:
             # What it was told last may not have arrived: its interest in that is not known.
-            link.channel.holding, link.channel.passing = True, False
-            link.confirmed_session = 0
+            self.lose_track(link)
 
     def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
         oldest_us = self._postroom.now_us - self._settings.recovery_us_max
         for link in self.links.values():
-            if link.channel.holding and not link.channel.passing and link.session_at_us <= oldest_us:
+            if link.channel.holding and not link.channel.passing and link.holding_since_us <= oldest_us:
                 # Whatever is not acknowledged delivery waits no longer for those behind this neighbour
                 # who are not there.
                 link.channel.passing = True
@@ -232,9 +234,32 @@ class LinkDesk:
         link.said_complete = True
         self._review_open(link)
 
+    def tables_incomplete(self, link: Link) -> None:
+        """The neighbour has lost track of somebody."""
+        link.said_complete = False
+        self.lose_track(link)
+
+    def lose_track(self, link: Link) -> None:
+        """Somebody behind this link may be interested in what we have not heard of."""
+        self._hold(link)
+        if not link.unknown:
+            link.unknown = True
+            self.tell_completeness()
+
+    def _hold(self, link: Link) -> None:
+        if not link.channel.holding:
+            link.channel.holding, link.channel.passing = True, False
+            link.holding_since_us = self._postroom.now_us
+
     def _review_open(self, link: Link) -> None:
-        """If its interest is known now: of what was kept for it, what it wants can go."""
-        if not (link.said_complete and link.confirmed_session == link.session and link.channel.holding):
+        """Open the link once it has confirmed what it was told so far, if its tables are complete."""
+        if link.said_complete and link.channel.holding and link.channel.connected:
+            self._subscriptions.when_confirmed([link], partial(self._open, link, link.session))
+
+    def _open(self, link: Link, session: int) -> None:
+        """Its interest is known now: of what was kept for it, what it wants can go."""
+        current = link.session == session and link.channel.connected
+        if not (current and link.said_complete and link.channel.holding):
             return
         self._subscriptions.drop_stale(link)
         tables = self._subscriptions.tables
@@ -252,21 +277,21 @@ class LinkDesk:
         for release in link.channel.refilter(wanted):
             release()
         self._postroom.changed(link)
-        if not link.complete:
-            link.complete = True
+        link.unknown = False
+        if not link.met:
+            link.met = True
             self.when_known(link)
         self.tell_completeness()
 
     def tell_completeness(self) -> None:
-        """Tell every neighbour whose other neighbours have all spoken."""
-        missing = [link for link in self.links.values() if not link.complete]
-        if self._unmet():
-            return
+        """Tell every neighbour whether we know of everybody behind all others."""
+        unknown = sum(link.unknown for link in self.links.values())
+        unmet = self._unmet()
         for link in self.links.values():
-            others_missing = len(missing) - (not link.complete)
-            if link.incarnation and not link.told_complete and not others_missing:
-                link.told_complete = True
-                self._postroom.tell(link, TablesComplete())
+            complete = not unmet and unknown == link.unknown
+            if link.incarnation and complete != link.told_complete:
+                link.told_complete = complete
+                self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
         self.review_readiness()
 
     def _unmet(self) -> bool:
@@ -282,7 +307,7 @@ class LinkDesk:
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._unmet() and all(link.complete for link in self.links.values())):
+        if over or (not self._unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self.when_ready()

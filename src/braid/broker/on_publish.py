@@ -267,6 +267,7 @@ class PublishDesk:
                 continue
             for route in routes:
                 if route.pending is not None:
+                    self._subscriptions.announce_anything()  # as `LinkDesk` does, for the same reason
                     care = route.pending.share()
                     self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
 

@@ -42,6 +42,8 @@ class SubscriptionDesk:
         self._universal_asked = False
         self._universal_key = f"{broker_id}/*"
         self._universal_waiting: list[Callable[[], None]] = []
+        self.lose_track: Callable[[Link], None] = _ignore
+        """Called for a link that could not be asked who is interested behind it."""
         self._postroom = postroom
         self._links = links
         self._requests = 0
@@ -166,11 +168,11 @@ class SubscriptionDesk:
         for release in waiting:
             release()
 
-    def synchronise(self, link: Link, done: Callable[[], None]) -> None:
+    def synchronise(self, link: Link) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
         self._inform(self.tables.told_to(link.name))
         waiting, link.waiting_for_session = link.waiting_for_session, []
-        for then in (done, *waiting):
+        for then in waiting:
             self.when_confirmed([link], then)
 
     def mark_stale(self, link: Link) -> None:
@@ -272,8 +274,7 @@ class SubscriptionDesk:
         links = [link for link in self._links.values() if link is not but]
         for link in links:
             if not link.channel.connected:
-                # Who is interested behind it is not known: it could not be asked.
-                link.channel.holding, link.channel.passing = True, False
+                self.lose_track(link)
         self.when_confirmed([link for link in links if not self._given_up(link)], done)
 
     def when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
@@ -308,3 +309,7 @@ def _message_of(tell: Tell, request: int) -> Message:
         return Unadvertise(request, tell.key)
     kind = Subscribe if tell.verb is Verb.SUBSCRIBE else Advertise
     return kind(request, tell.key, str(tell.filter))
+
+
+def _ignore(link: Link) -> None:
+    """Nobody wants to hear."""

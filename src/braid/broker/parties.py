@@ -64,21 +64,21 @@ class Link(Party):
         """The peer's, of the session that the channel is in; empty if it cannot be resumed."""
         self.dialled = False
         """Whether we opened the present connection."""
-        self.complete = False
-        """Whether the peer has said since our start that its tables hold everything behind it."""
+        self.unknown = True
+        """Whether somebody behind it may be interested in what we have not heard of."""
+        self.met = False
+        """Whether its interest has been known since our start."""
         self.said_complete = False
-        """Whether it has said so in this session."""
+        """Whether it says that its tables hold everything behind it."""
         self.told_complete = False
-        """Whether we have said so in this session."""
+        """Whether we have told it so, in this session."""
         self.waiting_for_session: list[Release] = []
         """Who waits until the next session has told the neighbour everything."""
         self.down_since_us: int | None = 0
         """Since when there is no connection; None while there is one."""
         self.session = 0
         """Rises with every session."""
-        self.session_at_us = 0
-        self.confirmed_session = 0
-        """The last session in which the neighbour confirmed everything that we said at its beginning."""
+        self.holding_since_us = 0
         self.stale_subscriptions: set[str] = set()
         self.stale_advertisements: set[str] = set()
         self.requests: dict[int, str] = {}

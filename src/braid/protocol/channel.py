@@ -187,6 +187,11 @@ class Channel(Generic[Care]):
         return not (self._messages or self._batches or self._unacknowledged or self._unsettled)
 
     @property
+    def cares(self) -> bool:
+        """Whether it holds publications that somebody cares for."""
+        return any(outgoing.care is not None for outgoing in self._in_order())
+
+    @property
     def backlog_bytes(self) -> int:
         """Publications waiting or kept: what a bound on this channel's memory is about."""
         return self.waiting_bytes + self.unacknowledged_bytes + self.unsettled_bytes

@@ -63,6 +63,9 @@ __all__ = ["ClientSession"]
 SILENT_HEARTBEATS_MAX: Final = 3
 # Trying again does not help where the broker refused us for one of these.
 FINAL_REFUSALS: Final = frozenset({"authentication", "denied", "version"})
+# A broker that ends so many connections in a row, one after the other and without taking anything in between,
+# objects to something that is sent again every time.
+OBJECTIONS_MAX: Final = 5
 # The broker's word for a client that chose to be disconnected when it reads too slowly.
 SLOW: Final = "slow"
 
@@ -96,6 +99,7 @@ class ClientSession:
         self._connection: int | None = None
         self._address_place = 0
         self._attempts = 0
+        self._objections = 0
         self._dial_at_us = 0
         self._give_up_at_us = 0
         self._live_since_us = 0
@@ -297,7 +301,8 @@ class ClientSession:
         if was_live:
             self._give_up_at_us = now_us + self.settings.reconnect_for_us
             if now_us - self._live_since_us >= self.settings.backoff_us_max:
-                self._attempts = 0  # it was a good connection; a broker that drops us at once is spared
+                # It was a good connection; a broker that drops us at once is spared.
+                self._attempts = self._objections = 0
             self._effects.append(Disconnected(reason))
             self.desk.disconnected(reason)
         pause_us = min(self.settings.backoff_us_max, self.settings.backoff_us_min << min(self._attempts, 20))
@@ -355,6 +360,7 @@ class ClientSession:
                 self._sequenced(frame)
         elif isinstance(body, Acknowledgement):
             if self.outbox.acknowledged(body):
+                self._objections = 0
                 self._effects.append(Progressed(self.outbox.received, self.outbox.settled))
         elif isinstance(body, Ping):
             self._send(Pong(body.number))
@@ -376,7 +382,9 @@ class ClientSession:
             raise RemoteProtocolError(f"a {type(body).__name__} where a welcome was expected")
 
     def _refused(self, refused: Refused, now_us: int) -> None:
-        if refused.code in FINAL_REFUSALS:
+        if self._state is _State.LIVE:
+            self._objections += 1
+        if refused.code in FINAL_REFUSALS or self._objections >= OBJECTIONS_MAX:
             self._end(refusal(refused.code, f"the broker refused the connection: {refused.reason}"))
         else:
             if refused.code == SLOW:

@@ -37,6 +37,7 @@ __all__ = [
     "SubscribeDurable",
     "SyncBegin",
     "TablesComplete",
+    "TablesIncomplete",
     "Unadvertise",
     "Unsubscribe",
     "Welcome",
@@ -230,6 +231,10 @@ class TablesComplete(_Message, tag=31, frozen=True):
     """Sequenced, between brokers: everything behind me is in what I told you. Forget what is stale."""
 
 
+class TablesIncomplete(_Message, tag=32, frozen=True):
+    """Sequenced, between brokers: somebody behind me cannot be asked at the moment. Keep what you owe."""
+
+
 class Ask(_Message, tag=40, frozen=True):
     """A request for a report or an operation, sequenced: `topic` and its arguments."""
 
@@ -260,6 +265,7 @@ Message: TypeAlias = (
     | DropDurable
     | SyncBegin
     | TablesComplete
+    | TablesIncomplete
     | Ask
 )
 

@@ -1,0 +1,3 @@
+"""How does a machine meet real time and real sockets?"""
+
+__all__: list[str] = []

@@ -1,0 +1,216 @@
+"""How do many operations become few statements?
+
+Within one transaction the numbers of a log are read once, changed here and written once; rows of many
+operations go to SQLite together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from braid.protocol.log import (
+    NOTHING_ACKNOWLEDGED,
+    AcknowledgeLog,
+    AppendRows,
+    CreateLog,
+    DeleteLog,
+    DropRows,
+    ForgetNeighbour,
+    KeepNeighbour,
+    LogBounds,
+    check_operations,
+    unknown_log,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from braid.protocol.log import StoreOperation
+
+__all__ = ["Changes", "LogHead"]
+
+
+@dataclass(slots=True)
+class LogHead:
+    """The numbers of one log, as they will be at the end of the transaction."""
+
+    log: int
+    bounds: LogBounds
+    acknowledged_offset: int
+    bytes: int
+    changed: bool = False
+
+
+class Changes:
+    """The work of one transaction. The caller begins it, calls `finish`, and commits."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._heads: dict[str, LogHead | None] = {}
+        self._rows: list[tuple[int, int, str, int, int, bytes]] = []
+        self._highest: dict[tuple[int, str], int] = {}
+
+    def apply(self, operations: Sequence[StoreOperation]) -> None:
+        """Do the operations in their order. Raises StoreError before the first change, if at all."""
+        check_operations(operations, self._bounds_of)
+        for operation in operations:
+            match operation:
+                case AppendRows():
+                    self._append(operation)
+                case AcknowledgeLog(name=name, offset=offset):
+                    head = self.head(name)
+                    if offset > head.acknowledged_offset:
+                        head.acknowledged_offset = offset
+                        head.changed = True
+                case DropRows(name=name, before_offset=before_offset):
+                    self.drop(name, before_offset)
+                case CreateLog():
+                    self._create(operation)
+                case DeleteLog(name=name):
+                    self._delete(name)
+                case KeepNeighbour(broker_id=broker_id, address=address):
+                    self._connection.execute(
+                        "INSERT OR REPLACE INTO neighbours (broker_id, address) VALUES (?, ?)",
+                        (broker_id, address),
+                    )
+                case ForgetNeighbour(broker_id=broker_id):
+                    self._connection.execute("DELETE FROM neighbours WHERE broker_id = ?", (broker_id,))
+
+    def head(self, name: str) -> LogHead:
+        """The numbers of a log that is there."""
+        head = self._find(name)
+        if head is None:
+            raise unknown_log(name, "a change")
+        return head
+
+    def drop(self, name: str, before_offset: int) -> None:
+        """Remove the rows below an offset, and count their bytes off."""
+        head = self.head(name)
+        if before_offset <= head.bounds.first_offset:
+            return
+        self._write_rows()  # the range may reach into rows that are still waiting here
+        (dropped_bytes,) = self._connection.execute(
+            "SELECT coalesce(sum(length(record)), 0) FROM log_rows WHERE log = ? AND row_offset < ?",
+            (head.log, before_offset),
+        ).fetchone()
+        self._connection.execute(
+            "DELETE FROM log_rows WHERE log = ? AND row_offset < ?", (head.log, before_offset)
+        )
+        head.bytes -= dropped_bytes
+        head.bounds.first_offset = before_offset
+        head.changed = True
+
+    def drop_deleted(self, rows_max: int) -> int:
+        """Remove rows that deleted logs left behind, and return how many; below `rows_max` it was all."""
+        room = rows_max
+        for (log,) in self._connection.execute("SELECT log FROM deleted_logs ORDER BY log").fetchall():
+            cursor = self._connection.execute(
+                """
+                DELETE FROM log_rows WHERE rowid IN
+                    (SELECT rowid FROM log_rows WHERE log = ? ORDER BY row_offset LIMIT ?)
+                """,
+                (log, room),
+            )
+            room -= cursor.rowcount
+            if room == 0:
+                break  # there may be more of this log
+            self._connection.execute("DELETE FROM deleted_logs WHERE log = ?", (log,))
+        return rows_max - room
+
+    def finish(self) -> None:
+        """Write what is still waiting here."""
+        self._write_rows()
+        self._connection.executemany(
+            """
+            UPDATE logs SET first_offset = ?, next_offset = ?, acknowledged_offset = ?, bytes = ?
+            WHERE log = ?
+            """,
+            [
+                (
+                    head.bounds.first_offset,
+                    head.bounds.next_offset,
+                    head.acknowledged_offset,
+                    head.bytes,
+                    head.log,
+                )
+                for head in self._heads.values()
+                if head is not None and head.changed
+            ],
+        )
+
+    def _append(self, operation: AppendRows) -> None:
+        head = self.head(operation.name)
+        log, at_us, highest = head.log, operation.at_us, self._highest
+        for offset, row in enumerate(operation.rows, operation.first_offset):
+            self._rows.append((log, offset, row.publisher, row.sequence, at_us, row.record))
+            head.bytes += len(row.record)
+            key = (log, row.publisher)
+            if row.sequence > highest.get(key, row.sequence - 1):
+                highest[key] = row.sequence
+        head.bounds.next_offset += len(operation.rows)
+        head.changed = True
+
+    def _create(self, operation: CreateLog) -> None:
+        cursor = self._connection.execute(
+            """
+            INSERT INTO logs (name, owner, filter_text, when_full, created_at_us,
+                              first_offset, next_offset, acknowledged_offset, bytes)
+            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0)
+            """,
+            (
+                operation.name,
+                operation.owner,
+                operation.filter_text,
+                operation.when_full,
+                operation.created_at_us,
+                NOTHING_ACKNOWLEDGED,
+            ),
+        )
+        log = cursor.lastrowid
+        assert log is not None  # an INSERT into a table with row ids always has one
+        self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0)
+
+    def _delete(self, name: str) -> None:
+        log = self.head(name).log
+        self._write_rows()
+        for table in ("highest", "logs"):
+            self._connection.execute(f"DELETE FROM {table} WHERE log = ?", (log,))
+        self._connection.execute("INSERT INTO deleted_logs (log) VALUES (?)", (log,))
+        self._heads[name] = None
+
+    def _write_rows(self) -> None:
+        """Rows and the highest sequences they brought always go together."""
+        self._connection.executemany(
+            """
+            INSERT INTO log_rows (log, row_offset, publisher, sequence, at_us, record)
+            VALUES (?, ?, ?, ?, ?, ?)
+            """,
+            self._rows,
+        )
+        self._connection.executemany(
+            """
+            INSERT INTO highest (log, publisher, sequence) VALUES (?, ?, ?)
+            ON CONFLICT (log, publisher) DO UPDATE SET sequence = max(sequence, excluded.sequence)
+            """,
+            [(log, publisher, sequence) for (log, publisher), sequence in self._highest.items()],
+        )
+        self._rows.clear()
+        self._highest.clear()
+
+    def _bounds_of(self, name: str) -> LogBounds | None:
+        head = self._find(name)
+        return None if head is None else head.bounds
+
+    def _find(self, name: str) -> LogHead | None:
+        if name not in self._heads:
+            found = self._connection.execute(
+                """
+                SELECT log, first_offset, next_offset, acknowledged_offset, bytes
+                FROM logs WHERE name = ?
+                """,
+                (name,),
+            ).fetchone()
+            self._heads[name] = found and LogHead(found[0], LogBounds(found[1], found[2]), found[3], found[4])
+        return self._heads[name]

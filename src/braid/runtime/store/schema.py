@@ -1,0 +1,193 @@
+"""How are logs laid out in SQLite, and is this file one of ours?
+
+A file is looked at before anything is written to it: one that a newer Braid or another program made is left
+exactly as it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from braid.errors import StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_database", "store_error"]
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+
+SCHEMA_VERSION = 1
+# "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
+APPLICATION_ID = 0x42726169
+# With 8 KiB, records up to some 8 KB stay in one page; measured a little faster than 4 KiB for small ones.
+PAGE_BYTES = 8192
+# After a checkpoint the write-ahead log is cut back to this; one large transaction may pass it for a while.
+WAL_BYTES_MAX = 64 << 20
+# Somebody may look into the file with the sqlite3 program, which can lock it for a moment.
+BUSY_TIMEOUT_S = 5.0
+
+# A log's number is never used twice. Rows have a hidden row id, so appends to all logs go to the table's end,
+# and large records are no burden for the index, which holds numbers only.
+TABLES = (
+    """
+    CREATE TABLE logs (
+        log INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        filter_text TEXT NOT NULL,
+        when_full TEXT NOT NULL,
+        created_at_us INTEGER NOT NULL,
+        first_offset INTEGER NOT NULL,
+        next_offset INTEGER NOT NULL,
+        acknowledged_offset INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE log_rows (
+        log INTEGER NOT NULL,
+        row_offset INTEGER NOT NULL,
+        publisher TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        at_us INTEGER NOT NULL,
+        record BLOB NOT NULL,
+        PRIMARY KEY (log, row_offset)
+    )
+    """,
+    # Removing many rows takes long, so a deleted log's rows stay until sweeps have removed them bit by bit.
+    """
+    CREATE TABLE deleted_logs (
+        log INTEGER PRIMARY KEY
+    )
+    """,
+    """
+    CREATE TABLE highest (
+        log INTEGER NOT NULL,
+        publisher TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        PRIMARY KEY (log, publisher)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE neighbours (
+        broker_id TEXT PRIMARY KEY,
+        address TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
+)
+
+# What SQLite answers when the file or the disk can no longer be trusted.
+DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR})
+PRIMARY_CODE_MASK = 0xFF
+
+
+def open_database(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """Open the file, making it first if it is not there. Raises StoreError when it cannot be used."""
+    try:
+        # The store is made on one thread and used on another, never on two at a time.
+        connection = sqlite3.connect(
+            path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+        )
+    except sqlite3.Error as problem:
+        raise store_error(path, "open", problem) from problem
+    try:
+        is_new = _check_identity(connection, path)
+        if is_new:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # On macOS a plain fsync leaves data in the drive's cache; elsewhere these two change nothing.
+        connection.execute(f"PRAGMA fullfsync = {int(synchronous == 'FULL')}")
+        connection.execute("PRAGMA checkpoint_fullfsync = 1")
+        if is_new:
+            _create_tables(connection)
+        _check_ends(connection, path)
+    except sqlite3.Error as problem:
+        connection.close()
+        raise store_error(path, "open", problem) from problem
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for a new file; raises StoreError for one that is not ours, or not for this version."""
+    application_id, version, tables = (
+        connection.execute(question).fetchone()[0]
+        for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    )
+    if (application_id, version, tables) == (0, 0, 0):
+        return True
+    if application_id != APPLICATION_ID:
+        raise StoreError(f"{path} is a database of another program; choose another data directory")
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema version {version}, and this Braid knows version {SCHEMA_VERSION}; "
+            "use the Braid that wrote it or a newer one, or choose another data directory"
+        )
+    return False
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """One transaction: after a crash there is either a whole store or an empty file."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in TABLES:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _check_ends(connection: sqlite3.Connection, path: Path) -> None:
+    """Each log's first and last row are where the log says: cheap, and a damaged file often fails it.
+
+    A whole check (`PRAGMA integrity_check`) reads the whole file, which is too long for every start.
+    """
+    ends = connection.execute(
+        """
+        SELECT name, first_offset, next_offset,
+               (SELECT min(row_offset) FROM log_rows WHERE log_rows.log = logs.log),
+               (SELECT max(row_offset) FROM log_rows WHERE log_rows.log = logs.log)
+        FROM logs
+        """
+    )
+    for name, first_offset, next_offset, lowest, highest in ends:
+        found = (next_offset, next_offset) if lowest is None else (lowest, highest + 1)
+        if found != (first_offset, next_offset):
+            raise StoreError(
+                f"{path} is damaged: log {name!r} should hold the offsets from {first_offset} to "
+                f"{next_offset - 1}, but its rows go from {found[0]} to {found[1] - 1}; {_REMEDY}"
+            )
+
+
+_REMEDY = (
+    "stop the broker, keep a copy of the data directory, and put a backup in its place, rescue what can be "
+    "read with `sqlite3 FILE .recover`, or start with an empty data directory"
+)
+
+
+def is_damage(problem: BaseException) -> bool:
+    """True when the file or the disk can no longer be trusted."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    return code is not None and code & PRIMARY_CODE_MASK in DAMAGE_CODES
+
+
+def store_error(path: Path, wish: str, problem: BaseException) -> StoreError:
+    """What went wrong in SQLite, as an error that says what to do."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    primary = None if code is None else code & PRIMARY_CODE_MASK
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreError(f"cannot {wish} {path}: the file is damaged ({problem}); {_REMEDY}")
+    advice = {
+        sqlite3.SQLITE_FULL: "the disk is full, and nothing was changed; make room or keep less",
+        sqlite3.SQLITE_IOERR: "the disk failed; check it before the broker is started again",
+        sqlite3.SQLITE_CANTOPEN: "check that the directory is there and that this user may write to it",
+        sqlite3.SQLITE_READONLY: "this user may not write to it; change its owner or its mode",
+        sqlite3.SQLITE_BUSY: "another program has locked it; close that program",
+    }.get(primary or sqlite3.SQLITE_OK, "nothing was changed")
+    return StoreError(f"cannot {wish} {path}: {problem}; {advice}")
