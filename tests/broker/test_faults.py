@@ -74,7 +74,9 @@ class Writer:
                 self.client.sequence = old.sequence
             self.network.run()
         if self.client is not None and self.client.open and chance.random() < 0.7:
-            some = [{"price": chance.randrange(100), "kind": self.name} for _ in range(chance.randrange(1, 4))]
+            some = [
+                {"price": chance.randrange(100), "kind": self.name} for _ in range(chance.randrange(1, 4))
+            ]
             self.published.extend(some)
             self.client.publish(*some, acknowledged=True)
 

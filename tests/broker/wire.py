@@ -13,7 +13,7 @@ from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import decode_record, encode_record
-from braid.protocol.effects import Close, Dial, Drained, Note, Pause, Persist, ReadLog, Send
+from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
 from braid.protocol.inputs import Closed, Input, LogRead, Opened, Persisted, Received, Tick
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
@@ -279,7 +279,7 @@ class Network:
             self.notes.append((name, effect))
         elif isinstance(effect, Drained):
             self.drained.add(name)
-        elif not isinstance(effect, Pause):
+        elif not isinstance(effect, Pause | Greeted):
             raise TypeError(effect)
 
     def _dial(self, name: str, address: str) -> None:
@@ -292,5 +292,3 @@ class Network:
         self._decoders[mine], self._decoders[theirs] = FrameDecoder(), FrameDecoder()
         self._queue.append((address, Opened(theirs[1], name)))
         self._queue.append((name, Opened(mine[1], address, dialled=address)))
-
-

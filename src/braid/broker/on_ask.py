@@ -124,7 +124,7 @@ class OperatorDesk:
             "client_waiting_bytes": sum(client.channel.waiting_bytes for client in clients),
             "clients_behind": sum(client.behind_since_us is not None for client in clients),
             "durable_logs": {
-                log.name: {
+                log.key: {
                     "next_offset": log.next_offset,
                     "acknowledged": log.acknowledged,
                     "read": log.reader is not None,

@@ -50,7 +50,10 @@ class DurableLog:
 
     def __init__(self, name: str, owner: str, filter: Filter, when_full: str) -> None:
         self.name = name
+        """As its owner calls it."""
         self.owner = owner
+        self.key = _key(owner, name)
+        """As the store calls it: two owners may use the same name and never hear of each other."""
         self.filter = filter
         self.when_full = when_full
         self.next_offset = 0
@@ -71,7 +74,12 @@ class DurableLog:
     @classmethod
     def restored(cls, state: LogState) -> DurableLog:
         """A log as the store knows it."""
-        log = cls(state.name, state.owner, Filter(state.filter_text), state.when_full)
+        log = cls(
+            state.name.removeprefix(_key(state.owner, "")),
+            state.owner,
+            Filter(state.filter_text),
+            state.when_full,
+        )
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
         log.safe_offset = state.next_offset
         log.acknowledged = state.acknowledged_offset
@@ -110,11 +118,15 @@ class DurableDesk:
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
         log = DurableLog.restored(state)
-        self.logs[log.name] = log
-        self._subscriptions.install(self._key(log), log.filter, log, lambda: None)
+        self.logs[log.key] = log
+        self._subscriptions.install(self._subscription(log), log.filter, log, lambda: None)
 
-    def _key(self, log: DurableLog) -> str:
-        return f"{self._settings.broker_id}/durable/{log.name}"
+    def _subscription(self, log: DurableLog) -> str:
+        return f"{self._settings.broker_id}/durable/{log.key}"
+
+    def _of(self, client: Client, name: str) -> DurableLog | None:
+        """The client's log of this name."""
+        return self.logs.get(_key(client.principal.name, name))
 
     # What clients ask for.
 
@@ -125,7 +137,7 @@ class DurableDesk:
                 raise RequestRefusedError(
                     "this broker keeps nothing on disk: start it with a data directory", "store"
                 )
-            log = self.logs.get(message.name)
+            log = self._of(client, message.name)
             if log is None:
                 log = self._created(client, message)
             else:
@@ -134,8 +146,8 @@ class DurableDesk:
             self._subscriptions.fail(client, message.request, error)
             return
         if log.reader is not None:
-            self.stop_reading(log.reader, log.name)
-        client.logs.add(log.name)
+            self.stop_reading(log.reader, log.key)
+        client.logs.add(log.key)
         log.reader = client
         log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
         log.next_to_send = min(log.next_to_send, log.next_offset)
@@ -143,7 +155,7 @@ class DurableDesk:
         text = str(log.filter)
         answer = partial(self._postroom.tell, client, Done(message.request, text))
         when_installed = partial(self._answer_when_safe, answer, log)
-        self._subscriptions.install(self._key(log), log.filter, log, when_installed)
+        self._subscriptions.install(self._subscription(log), log.filter, log, when_installed)
 
     def _answer_when_safe(self, answer: Callable[[], None], log: DurableLog) -> None:
         def answered() -> None:
@@ -161,20 +173,18 @@ class DurableDesk:
         if class_of(message.when_full) is None:
             raise RequestRefusedError(f"when_full cannot be {message.when_full!r}")
         if not message.filter:
-            raise RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
+            raise _unknown(message.name)
         client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
         filter = client.principal.permitted_subscription(Filter(message.filter))
         log = DurableLog(message.name, client.principal.name, filter, message.when_full)
-        self.logs[log.name] = log
+        self.logs[log.key] = log
         self._operations.append(
-            CreateLog(log.name, log.owner, str(filter), log.when_full, self._postroom.now_us)
+            CreateLog(log.key, log.owner, str(filter), log.when_full, self._postroom.now_us)
         )
         return log
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
-        if log.owner != client.principal.name:
-            # Whether somebody else has such a log is nobody's business.
-            raise RequestRefusedError(f"the name {message.name!r} cannot be used", "denied")
+        client.principal.permitted_subscription(log.filter)  # the grant may have shrunk meanwhile
         if message.filter and client.principal.permitted_subscription(Filter(message.filter)) != log.filter:
             raise RequestRefusedError(
                 f"durable subscription {log.name!r} has the filter {log.filter}; drop it first, or resume it "
@@ -184,19 +194,22 @@ class DurableDesk:
 
     def acknowledge(self, client: Client, message: Acknowledge) -> None:
         """The reader is done with everything up to an offset."""
-        log = self.logs.get(message.name)
+        log = self._of(client, message.name)
         if log is None or log.reader is not client:
             return
         offset = min(message.offset, log.safe_offset - 1)
         if offset > log.acknowledged:
             log.acknowledged = offset
-            self._operations.append(AcknowledgeLog(log.name, offset))
+            self._operations.append(AcknowledgeLog(log.key, offset))
 
     def replay(self, client: Client, message: Replay) -> None:
         """Send a range of offsets again."""
-        log = self.logs.get(message.name)
-        if log is None or log.owner != client.principal.name:
-            error = RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
+        log = self._of(client, message.name)
+        try:
+            if log is None:
+                raise _unknown(message.name)
+            client.principal.permitted_subscription(log.filter)
+        except RequestRefusedError as error:
             self._subscriptions.fail(client, message.request, error)
             return
         last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
@@ -224,22 +237,21 @@ class DurableDesk:
 
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""
-        log = self.logs.get(message.name)
-        if log is None or log.owner != client.principal.name:
-            error = RequestRefusedError(f"there is no durable subscription {message.name!r}", "unknown")
-            self._subscriptions.fail(client, message.request, error)
+        log = self._of(client, message.name)
+        if log is None:
+            self._subscriptions.fail(client, message.request, _unknown(message.name))
             return
-        del self.logs[log.name]
+        del self.logs[log.key]
         if log.reader is not None:
-            self.stop_reading(log.reader, log.name)
-        self._subscriptions.withdraw(self._key(log))
-        self._operations.append(DeleteLog(log.name))
+            self.stop_reading(log.reader, log.key)
+        self._subscriptions.withdraw(self._subscription(log))
+        self._operations.append(DeleteLog(log.key))
         self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
 
-    def stop_reading(self, client: Client, name: str) -> None:
+    def stop_reading(self, client: Client, key: str) -> None:
         """A reader has gone, or another connection takes over."""
-        client.logs.discard(name)
-        log = self.logs.get(name)
+        client.logs.discard(key)
+        log = self.logs.get(key)
         if log is not None and log.reader is client:
             log.reader = None
             log.unsettled_bytes = 0
@@ -270,7 +282,7 @@ class DurableDesk:
         size = sum(len(row.record) + _ROW_BYTES for row in rows)
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
-        self._operations.append(AppendRows(log.name, first, tuple(rows), self._postroom.now_us))
+        self._operations.append(AppendRows(log.key, first, tuple(rows), self._postroom.now_us))
         self._when_safe.append(partial(self._appended, log, first, rows, size))
         if pending is not None:
             self._when_safe.append(pending.share())
@@ -352,7 +364,7 @@ class DurableDesk:
         self._tokens += 1
         self._reads[self._tokens] = then
         bytes_max = self._settings.durable_window_bytes
-        self._postroom.effect(ReadLog(self._tokens, log.name, first, last, bytes_max))
+        self._postroom.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
 
     # The store's answers.
 
@@ -395,6 +407,14 @@ class DurableDesk:
     def idle(self) -> bool:
         """Nothing is on its way to the store."""
         return not self._operations and not self._unsafe
+
+
+def _key(owner: str, name: str) -> str:
+    return f"{owner}/{name}"
+
+
+def _unknown(name: str) -> RequestRefusedError:
+    return RequestRefusedError(f"there is no durable subscription {name!r}", "unknown")
 
 
 def _stored(name: str, rows: list[tuple[int, LogRow]], request: int) -> StoredPublications:

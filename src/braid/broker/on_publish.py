@@ -6,7 +6,7 @@ which destinations, and each destination gets its rows as the bytes they came in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from braid.broker.parties import Client, ClientDestination, Link
 from braid.broker.settling import Unsettled
 from braid.errors import PublicationError, RemoteProtocolError
 from braid.language.publication import checked_attributes
+from braid.language.values import Range
 from braid.protocol.messages import PublishRefused
 from braid.routing import DuplicateFilter, TreeForwarding
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settling import Pending
+    from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
     from braid.matching.index import GroupMatrix
     from braid.protocol import PublicationBatch
@@ -101,15 +103,14 @@ class PublishDesk:
             return True
         if client.advertised is None:
             return False
-        return all(
-            all(client.advertised.count_batch(batch.attributes())) for batch, _ in arrivals if len(batch)
-        )
+        return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
 
     def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
         """The batch without the rows that this client may not publish; it hears which and why."""
-        if not batch.publisher.startswith(client.name):
+        if batch.publisher != client.name and not batch.publisher.startswith(f"{client.name}."):
             raise RemoteProtocolError(
-                f"publisher {batch.publisher!r} does not begin with the client's name {client.name!r}"
+                f"the publisher of client {client.name!r} is called so, or so with a dot and more, "
+                f"not {batch.publisher!r}"
             )
         if batch.hops:
             raise RemoteProtocolError("a client's publications have crossed no link")
@@ -275,3 +276,13 @@ class PublishDesk:
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
     """Whoever waits for an acknowledged batch waits from the moment it has arrived."""
     return source.line.enter(sequence) if batch.acknowledged else None
+
+
+def _advertised(index: FilterIndex[str], attributes: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether advertisements cover all these publications.
+
+    A range may reach beyond an advertisement that it meets, so it counts as not advertised.
+    """
+    if any(Range in map(type, values.values()) for values in attributes):
+        return False
+    return not attributes or bool(index.count_batch(attributes).all())

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from braid.broker.access import RateLimiter
 from braid.broker.parties import Client, Link
 from braid.broker.settings import checked_broker_id
-from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
+from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame
-from braid.protocol.effects import Close, Send
+from braid.protocol.effects import Close, Greeted, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Reception:
                 "broker",
                 self._settings.broker_id,
                 self._incarnation,
+                self._settings.link_token or None,
                 resumes=link.incarnation if link is not None else "",
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
@@ -123,6 +124,8 @@ class Reception:
             raise RemoteProtocolError(f"names have 1 to {NAME_LENGTH_MAX} characters")
         principal = self._access.authenticate(message.token, visitor.opened.certificate, message.role)
         if message.role == "broker":
+            if not self._access.is_open and principal.name != message.name:
+                raise AccessDeniedError(f"this principal may not link as the broker {message.name!r}")
             return self._broker(connection, message)
         if message.role != "client":
             raise RemoteProtocolError(f"a role is 'client' or 'broker', not {message.role!r}")
@@ -211,6 +214,10 @@ class Reception:
     def _enter(self, connection: int, party: Party) -> None:
         del self.visitors[connection]
         self.parties[connection] = party
+        frame_bytes_max = self._settings.frame_bytes_max
+        if isinstance(party, Client):
+            frame_bytes_max = min(frame_bytes_max, party.principal.limits.frame_bytes_max)
+        self._postroom.effect(Greeted(connection, frame_bytes_max))
         party.connection = connection
         party.heard_at_us = self._postroom.now_us
         party.pinged = False

@@ -32,6 +32,9 @@ class BrokerSettings:
     """Where neighbours and clients can reach it, as it is told to others."""
     neighbours: tuple[str, ...] = ()
     """Addresses of brokers to link to. One side of a link is enough. The network must stay a tree."""
+    link_token: str = ""
+    """The token that this broker shows to its neighbours, if they ask for one. A certificate is better: it
+    never crosses the wire."""
     flooding: bool = False
     """Announce at start that anything may be published here. True: the first publication that was not
     advertised need not wait for a round through the network; subscriptions travel here though nobody

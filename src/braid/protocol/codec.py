@@ -24,12 +24,15 @@ from braid.protocol.messages import UNSEQUENCED, Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FRAME_BYTES_MAX", "Body", "Frame", "FrameDecoder", "encode_frames"]
+__all__ = ["FRAME_BYTES_MAX", "GREETING_BYTES_MAX", "Body", "Frame", "FrameDecoder", "encode_frames"]
 
 Body: TypeAlias = Message | PublicationBatch
 
 # More than this in one frame would let a single peer hold too much memory; senders split their batches.
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
+
+# As long as it is not known who is at the other end, a greeting is all that is expected.
+GREETING_BYTES_MAX: Final = 64 * 1024
 
 _HEADER = struct.Struct("<IBQ")
 _LENGTH_BYTES = 4

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from braid.protocol.codec import Frame
     from braid.protocol.log import StoreOperation
 
-__all__ = ["Close", "Dial", "Drained", "Effect", "Note", "Pause", "Persist", "ReadLog", "Send"]
+__all__ = ["Close", "Dial", "Drained", "Effect", "Greeted", "Note", "Pause", "Persist", "ReadLog", "Send"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,14 @@ class Close:
 
     connection: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """It is known who is at the other end of a connection, and so how large its frames may be."""
+
+    connection: int
+    frame_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +90,4 @@ class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
 
 
-Effect: TypeAlias = Send | Close | Pause | Dial | Persist | ReadLog | Note | Drained
+Effect: TypeAlias = Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Drained

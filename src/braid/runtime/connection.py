@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder
+from braid.protocol.codec import GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.runtime.tls import peer_name
 
@@ -34,13 +35,12 @@ class Connection(asyncio.Protocol):
         forget: Callable[[int], None],
         *,
         dialled: str | None,
-        frame_bytes_max: int,
     ) -> None:
         self._number = number
         self._report = report
         self._forget = forget
         self._dialled = dialled
-        self._decoder = FrameDecoder(frame_bytes_max)
+        self._decoder = FrameDecoder(GREETING_BYTES_MAX)
         self._reason = "the peer closed the connection"
         self._resuming: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
@@ -80,6 +80,10 @@ class Connection(asyncio.Protocol):
         if not self.lost.done():
             self.lost.set_result(None)
         self._report(Closed(self._number, reason, self._dialled))
+
+    def greeted(self, frame_bytes_max: int) -> None:
+        """Accept frames of this size from now on."""
+        self._decoder.frame_bytes_max = frame_bytes_max
 
     def write(self, data: bytes) -> None:
         """Send bytes, now or as soon as the peer takes them."""

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from braid.errors import BraidError, StoreError
-from braid.protocol import FRAME_BYTES_MAX, encode_frames
-from braid.protocol.effects import Close, Dial, Drained, Note, Pause, Persist, ReadLog, Send
+from braid.protocol import encode_frames
+from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
 from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from braid.protocol import Machine
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
+    from braid.protocol.log import Sweep
     from braid.runtime.store import StoreThread
 
 __all__ = ["Node"]
@@ -51,7 +52,6 @@ class Node:
         store: StoreThread | None = None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
-        frame_bytes_max: int = FRAME_BYTES_MAX,
         on_turn: Callable[[Input, int], None] | None = None,
     ) -> None:
         """
@@ -61,7 +61,6 @@ class Node:
             store: where durable rows are kept, if anywhere.
             server_tls: for connections that are accepted; None for plain ones.
             client_tls: for connections to `braids://` addresses.
-            frame_bytes_max: the largest frame accepted.
             on_turn: told after every turn what it was about and how many microseconds it took.
         """
         self.drained = asyncio.Event()
@@ -71,7 +70,6 @@ class Node:
         self._store = store
         self._server_tls = server_tls
         self._client_tls = client_tls
-        self._frame_bytes_max = frame_bytes_max
         self._on_turn = on_turn
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
@@ -194,6 +192,10 @@ class Node:
             connection = self._connections.get(effect.connection)
             if connection is not None:
                 connection.pause(effect.duration_us)
+        elif isinstance(effect, Greeted):
+            connection = self._connections.get(effect.connection)
+            if connection is not None:
+                connection.greeted(effect.frame_bytes_max)
         elif isinstance(effect, Drained):
             self.drained.set()
         else:
@@ -207,7 +209,6 @@ class Node:
             self.report,
             self._forget,
             dialled=dialled,
-            frame_bytes_max=self._frame_bytes_max,
         )
         return connection
 
@@ -280,10 +281,23 @@ class Node:
     def _sweep(self) -> None:
         """Remove old rows from time to time."""
 
-        def done(found: object) -> None:
-            if isinstance(found, StoreError):
-                self._log.error("the store could not be swept", extra={"fields": {"reason": str(found)}})
+        def done(found: Sweep | StoreError) -> None:
+            if not self._stopped:
+                self._loop.call_soon_threadsafe(self._swept, found)
 
         self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
         if self._store is not None and self._store.has_room:
             self._store.sweep(self._clock.now_us(), done)
+
+    def _swept(self, found: Sweep | StoreError) -> None:
+        if isinstance(found, StoreError):
+            self._log.error("the store could not be swept", extra={"fields": {"reason": str(found)}})
+            return
+        for log in found.logs:
+            if log.unacknowledged:
+                fields = {"log": log.name, "rows": log.unacknowledged}
+                self._log.warning("rows were dropped that nobody had read", extra={"fields": fields})
+        if not found.finished and self._sweeping is not None:
+            # There is more to remove: go on at once, after whatever else waits for the store.
+            self._sweeping.cancel()
+            self._sweep()
