@@ -20,6 +20,7 @@ class PlainForm:
         self.filter = filter
         self.keys: list[str] = []
         self.told: str | None = None
+        self.told_at = 0
         self.hider: PlainForm | None = None
 
 
@@ -28,6 +29,7 @@ class PlainCoveringSet:
 
     def __init__(self) -> None:
         self.forms: list[PlainForm] = []  # in the order of insertion
+        self.told_last = 0
 
     def form_of(self, key: str) -> PlainForm:
         return next(form for form in self.forms if key in form.keys)
@@ -68,15 +70,19 @@ class PlainCoveringSet:
         orphans = [other for other in self.forms if other.hider is form]
         for orphan in orphans:
             orphan.hider = None
+            orphan.told_at = 0
             self.place(orphan, known + [other for other in orphans if other.told])
         return Removal(True, [orphan.told for orphan in orphans if orphan.told])
 
     def place(self, form: PlainForm, candidates: list[PlainForm]) -> None:
         covering = [other for other in candidates if other.filter.covers(form.filter)]
         if covering and form.filter.satisfiable:
-            form.hider = covering[0]
-        else:
-            form.told = form.keys[0]
+            form.hider = min(covering, key=lambda other: other.told_at)
+            return
+        form.told = form.keys[0]
+        if not form.told_at:
+            self.told_last += 1
+            form.told_at = self.told_last
 
 
 class CoveringMachine(RuleBasedStateMachine):

@@ -221,7 +221,12 @@ class BrokerCore:
 
     def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
         """Handle frames in order; neighbouring batches and subscriptions are handled together."""
-        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
+        grouped: Iterable[tuple[type, Iterable[Frame]]] = (
+            groupby(frames, key=_kind)
+            if len(frames) > 1
+            else [(type(frame.body), frames) for frame in frames]
+        )
+        for kind, group in grouped:
             if party.connection is None:
                 return  # something before has ended it
             if kind is PublicationBatch:
@@ -434,3 +439,7 @@ class BrokerCore:
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""
         return self._operator.statistics()
+
+
+def _kind(frame: Frame) -> type:
+    return type(frame.body)

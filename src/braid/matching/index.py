@@ -43,6 +43,8 @@ TAIL_COST_MAX = 2048
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
+# So few pairs of a publication and a filter are quickest looked at one by one.
+FEW_PAIRS = 16
 # Publications are matched so many at a time, to bound the memory of a very large batch.
 BATCH_MAX = 4096
 # Of more destinations than this a whole matrix would be wasteful.
@@ -266,14 +268,26 @@ class FilterIndex(Generic[Key]):
 
         Filters that were added without a group do not appear in it.
         """
-        matrices = [np.zeros((0, len(self._groups)), np.bool_)]
         asked = _sequence(batch)
+        if len(asked) * len(self) <= FEW_PAIRS and len(self._tail) == len(self):
+            return self._little_matrix(asked)
+        matrices = [np.zeros((0, len(self._groups)), np.bool_)]
         for start in range(0, len(asked), BATCH_MAX):
             some = asked[start : start + BATCH_MAX]
             answer = Destinations(len(some), len(self._groups), self._groups.used(), self._group_of_slot)
             self._answer(some, answer)
             matrices.append(answer.result())
         return GroupMatrix(self._groups.values(), np.concatenate(matrices))
+
+    def _little_matrix(self, asked: Sequence[Attributes]) -> GroupMatrix:
+        """So few that setting up arrays would take longer than asking the filters themselves."""
+        matrix = np.zeros((len(asked), len(self._groups)), np.bool_)
+        group_of_slot = self._group_of_slot
+        for row, attributes in enumerate(asked):
+            for slot, filter in self._tail.items():
+                if group_of_slot[slot] >= 0 and filter.matches(attributes):
+                    matrix[row, group_of_slot[slot]] = True
+        return GroupMatrix(self._groups.values(), matrix)
 
     def compact(self) -> None:
         """Finish all merging now, into a single segment (a handful of filters needs none)."""

@@ -16,7 +16,7 @@ from braid.matching.columns import LARGE, NUMBER, Batch, Column
 from braid.matching.lookup import Interner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import ItemsView, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -62,6 +62,10 @@ class Tail:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._waiting)
+
+    def items(self) -> ItemsView[int, Filter]:
+        """The waiting filters with their slots."""
+        return self._waiting.items()
 
     def __contains__(self, slot: int) -> bool:
         return slot in self._waiting

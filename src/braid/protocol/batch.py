@@ -117,6 +117,7 @@ class PublicationBatch:
         "hops",
         "publisher",
         "sequences",
+        "size",
         "target",
     )
 
@@ -138,6 +139,8 @@ class PublicationBatch:
         self.hops = hops
         self.target = target
         """To a client: which of its delivery classes this is for."""
+        self.size = _HEADER.size + len(publisher.encode()) + _ROW_BYTES * len(sequences) + len(records)
+        """Bytes of the frame that holds this batch."""
         self._records = records
         self._lengths = lengths
         self._pieces: list[bytes] | None = None
@@ -183,11 +186,6 @@ class PublicationBatch:
     def receipt(self) -> bool:
         """The sender waits for an acknowledgement, so it should not be delayed."""
         return bool(self.flags & _RECEIPT)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the frame that holds this batch."""
-        return _HEADER.size + len(self.publisher.encode()) + _ROW_BYTES * len(self) + len(self._records)
 
     def attributes(self) -> list[dict[str, Any]]:
         """The attributes of every row, decoded once.
@@ -250,6 +248,7 @@ class PublicationBatch:
         copy.flags = self.flags & ~_RECEIPT
         copy.hops = self.hops + further
         copy.target = target
+        copy.size = self.size
         copy._records = self._records
         copy._lengths = self._lengths
         copy._pieces = self._pieces

@@ -59,13 +59,15 @@ class Change:
 class _Form:
     """All filters of one meaning. Either one of its keys is told, or it is hidden by another form."""
 
-    __slots__ = ("filter", "hidden", "hider", "keys", "number", "told")
+    __slots__ = ("filter", "hidden", "hider", "keys", "number", "told", "told_number")
 
     def __init__(self, filter: Filter, number: int) -> None:
         self.filter = filter
         self.number = number
         self.keys: dict[str, None] = {}
         self.told: str | None = None
+        self.told_number = 0
+        """Rises in the order of telling; of several that cover a form, the first one told hides it."""
         self.hider: _Form | None = None
         self.hidden: dict[_Form, None] = {}
 
@@ -97,6 +99,7 @@ class CoveringSet:
         self._index: FilterIndex[_Form] = FilterIndex()
         """The told forms, in the order in which they were told."""
         self._number_last = 0
+        self._told_number_last = 0
 
     def __len__(self) -> int:
         return len(self._form_of)
@@ -247,13 +250,15 @@ class CoveringSet:
         for form in probes:
             if not _hide(form, [other for other in candidates[form] if other in told]):
                 form.told = next(iter(form.keys))
+                self._told_number_last += 1
+                form.told_number = self._told_number_last
                 told[form] = None
         self._index.add_many((form, form.filter) for form in told)
 
 
 def _hide(form: _Form, candidates: Iterable[_Form]) -> bool:
     """Hide the form behind the first candidate that covers it, if one does."""
-    for candidate in sorted(candidates, key=lambda each: each.number)[:CANDIDATES_MAX]:
+    for candidate in sorted(candidates, key=lambda each: each.told_number)[:CANDIDATES_MAX]:
         if candidate.filter.covers(form.filter):
             form.hider = candidate
             candidate.hidden[form] = None

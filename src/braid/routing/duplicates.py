@@ -74,7 +74,11 @@ class DuplicateFilter:
                 self._publishers.popitem(last=False)
         else:
             self._publishers.move_to_end(publisher)
-        if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
+        first = int(sequences[0])
+        if len(sequences) == 1 and first == seen.highest + 1:
+            seen.highest, seen.bits = first, (seen.bits << 1 | 1) & self._mask
+            return None
+        if first > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
             self._note(seen, int(sequences[-1]), sequences)
             return None
         new = self._new(seen, sequences)

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
-    from braid.matching.columns import BoolArray, IntArray
+    from braid.matching.columns import IntArray
     from braid.matching.index import GroupMatrix
 
 __all__ = ["Forwarding", "TreeForwarding"]
@@ -52,8 +52,12 @@ class TreeForwarding:
     ) -> list[tuple[Hashable, IntArray | None]]:
         """Every destination with a matching row: links by name, then local ones as they are listed."""
         wanted = matrix.matrix
-        some = np.flatnonzero(wanted.any(axis=0)).tolist()
-        whole: BoolArray = np.logical_and.reduce(wanted, axis=0)
+        if len(wanted) == 1:  # the usual case when traffic is light, where every microsecond counts
+            some = np.flatnonzero(wanted[0]).tolist()
+            whole = wanted[0]
+        else:
+            some = np.flatnonzero(wanted.any(axis=0)).tolist()
+            whole = np.logical_and.reduce(wanted, axis=0)
         columns: dict[Hashable, int] = {matrix.groups[column]: column for column in some}
         columns.pop(came_from, None)
         links = sorted(group for group in columns if isinstance(group, str) and group in self._links)
