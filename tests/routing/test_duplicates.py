@@ -55,6 +55,14 @@ def test_the_least_recently_heard_publisher_is_forgotten(publishers: list[str]) 
     assert [quick.highest(publisher) for publisher in recent] == [7] * len(recent)
 
 
+def test_a_gap_beside_a_late_number_is_not_taken_for_a_run() -> None:
+    quick = DuplicateFilter()
+    assert quick.new_rows("p", np.array([10])) is None
+    assert quick.new_rows("p", np.array([11, 5, 13])) is None  # three numbers, and three ahead
+    assert quick.new_rows("p", np.array([12])) is None
+    assert quick.new_rows("p", np.array([5])) is not None
+
+
 def test_unsigned_numbers_are_judged_alike() -> None:
     quick = DuplicateFilter()
     assert quick.new_rows("p", np.array([1, 2, 3], np.uint64)) is None

@@ -45,6 +45,7 @@ from braid.protocol.messages import (
     Goodbye,
     Ping,
     Pong,
+    Reach,
     Refused,
     Replay,
     Subscribe,
@@ -157,6 +158,7 @@ class BrokerCore:
             Failed: self._link_failed,
             SyncBegin: lambda link, message: self._links.sync_begins(link),
             TablesComplete: lambda link, message: self._links.tables_complete(link),
+            Reach: lambda link, message: self._links.reaches(link, message.brokers),
             TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
         }
 

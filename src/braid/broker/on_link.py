@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.broker.parties import Link
-from braid.errors import RemoteProtocolError
+from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.effects import Dial
-from braid.protocol.messages import SyncBegin, TablesComplete, TablesIncomplete
+from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesIncomplete
 
 if TYPE_CHECKING:
     import random
@@ -152,7 +152,7 @@ class LinkDesk:
             link.incarnation,
         )
         link.address = hello.address or link.address
-        self._begin(link, hello.incarnation, resumed, hello.received, hello.credit)
+        self._begin(link, hello, resumed)
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome) -> Link:
@@ -167,13 +167,14 @@ class LinkDesk:
             neighbour.broker_id = welcome.name
             neighbour.pause_us = 0
         link.address = welcome.address or address
-        self._begin(link, welcome.incarnation, resumed, welcome.received, welcome.credit)
+        self._begin(link, welcome, resumed)
         return link
 
-    def _begin(self, link: Link, incarnation: str, resumed: bool, received: int, credit: int) -> None:
+    def _begin(self, link: Link, greeting: Hello | Welcome, resumed: bool) -> None:
         link.down_since_us = None
+        link.behind = frozenset({link.name, *greeting.brokers})
         if resumed:
-            link.again = link.channel.resume(received)
+            link.again = link.channel.resume(greeting.received)
             self._postroom.changed(link)
             return
         self._subscriptions.forget_session(link)
@@ -182,15 +183,16 @@ class LinkDesk:
             # Their publishers may be gone, and their advertisements with them: so that everybody who
             # wants what is kept here says so, it is advertised in our own name.
             self._subscriptions.announce_anything()
-        link.channel.restart(credit)
+        link.channel.restart(greeting.credit)
         link.line.clear()
-        link.incarnation = incarnation
+        link.incarnation = greeting.incarnation
         link.said_complete = link.told_complete = False
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
     def begun(self, link: Link, resumed: bool) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
+        self.tell_reach()
         if not resumed:
             self._subscriptions.synchronise(link)
             self.tell_completeness()
@@ -202,6 +204,8 @@ class LinkDesk:
         link.channel.disconnect()
         link.connection = None
         link.again = []
+        link.behind = frozenset()
+        self.tell_reach()
         link.down_since_us = self._postroom.now_us
         if link.requests:
             # What it was told last may not have arrived: its interest in that is not known.
@@ -312,6 +316,42 @@ class LinkDesk:
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self.when_ready()
 
+    # Loops.
+
+    def reach(self, besides: Link | None) -> frozenset[str]:
+        """The brokers that can be reached through us, without those behind one link."""
+        others = [link.behind for link in self.links.values() if link is not besides]
+        return frozenset({self._settings.broker_id}).union(*others)
+
+    def require_no_loop(self, name: str, brokers: Iterable[str]) -> None:
+        """Refuse a link that would connect what is connected already: the network must stay a tree.
+
+        Raises:
+            RequestRefusedError: which brokers there is a way to already.
+        """
+        behind = frozenset({name, *brokers})
+        common = behind & self.reach(self.links.get(name))
+        if common:
+            raise RequestRefusedError(
+                f"a link between {self._settings.broker_id} and {name} would close a loop: "
+                f"there is a way to {', '.join(sorted(common)[:5])} already",
+                "loop",
+            )
+
+    def reaches(self, link: Link, brokers: Iterable[str]) -> None:
+        """A neighbour says whom it connects us to."""
+        self.require_no_loop(link.name, brokers)
+        link.behind = frozenset({link.name, *brokers})
+        self.tell_reach()
+
+    def tell_reach(self) -> None:
+        """Tell every neighbour whom we connect it to, if that has changed."""
+        for link in self.links.values():
+            reach = self.reach(link)
+            if link.channel.connected and reach != link.told_reach:
+                link.told_reach = reach
+                self._postroom.tell(link, Reach(sorted(reach)))
+
     # Joining and leaving.
 
     def append(self, address: str) -> None:
@@ -319,11 +359,15 @@ class LinkDesk:
         self.neighbours.setdefault(address, Neighbour(address))
 
     def remove(self, link: Link) -> None:
-        """The link is no more: what is kept for it goes, and what came from it too."""
-        del self.links[link.name]
+        """The neighbour has left the network."""
         for address, neighbour in list(self.neighbours.items()):
             if neighbour.broker_id == link.name:
                 del self.neighbours[address]
+        self.drop(link)
+
+    def drop(self, link: Link) -> None:
+        """The link is no more: what is kept for it goes, and what came from it too."""
+        del self.links[link.name]
         self._subscriptions.stop_waiting(link)
         self._subscriptions.remove_link(link)
         for release in link.channel.abandon():

@@ -126,8 +126,7 @@ class SubscriptionDesk:
 
     def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
         """A neighbour takes a subscription back."""
-        if self.tables.origin_of(message.key) == link.name:
-            self._inform(self.tables.unsubscribe([message.key]))
+        self._inform(self.tables.unsubscribe([message.key], origin=link.name))
         self._done(link, message.request)
 
     def advertise_link(self, link: Link, message: Advertise) -> None:
@@ -139,8 +138,7 @@ class SubscriptionDesk:
 
     def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
         """A neighbour takes an advertisement back."""
-        if self.tables.origin_of(message.key) == link.name:
-            self._inform(self.tables.unadvertise([message.key]))
+        self._inform(self.tables.unadvertise([message.key], origin=link.name))
         self._done(link, message.request)
 
     def confirmed(self, link: Link, request: int) -> None:
@@ -183,8 +181,8 @@ class SubscriptionDesk:
 
     def drop_stale(self, link: Link) -> None:
         """The neighbour has said everything: what it did not repeat goes."""
-        self._inform(self.tables.unsubscribe(sorted(link.stale_subscriptions)))
-        self._inform(self.tables.unadvertise(sorted(link.stale_advertisements)))
+        self._inform(self.tables.unsubscribe(sorted(link.stale_subscriptions), origin=link.name))
+        self._inform(self.tables.unadvertise(sorted(link.stale_advertisements), origin=link.name))
         link.stale_subscriptions = set()
         link.stale_advertisements = set()
 

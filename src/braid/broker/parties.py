@@ -79,6 +79,10 @@ class Link(Party):
         self.session = 0
         """Rises with every session."""
         self.holding_since_us = 0
+        self.behind: frozenset[str] = frozenset()
+        """The brokers that can be reached through it while it is up, itself included."""
+        self.told_reach: frozenset[str] = frozenset()
+        """The brokers that it was told can be reached through us."""
         self.stale_subscriptions: set[str] = set()
         self.stale_advertisements: set[str] = set()
         self.requests: dict[int, str] = {}

@@ -89,6 +89,7 @@ class Reception:
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
+                brokers=sorted(self._links.reach(link)),
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -110,6 +111,9 @@ class Reception:
                     reason=message.reason,
                 )
                 self._postroom.effect(Close(connection, message.reason))
+                neighbour = self._links.neighbours.get(visitor.opened.dialled)
+                if message.code == "loop" and neighbour is not None:
+                    self._drop(neighbour.broker_id)
                 return None
             if not isinstance(message, Welcome):
                 raise RemoteProtocolError(f"a Welcome was expected, not a {type(message).__name__}")
@@ -166,9 +170,15 @@ class Reception:
             if not self._links.prefer(known, dialled=False):
                 raise RequestRefusedError("there is a connection between us already", "double")
             self._replace(known)
+        try:
+            self._links.require_no_loop(checked, hello.brokers)
+        except RequestRefusedError:
+            self._drop(checked)
+            raise
         link, resumed = self._links.accepted(hello)
         link.dialled = False
         self._enter(connection, link)
+        reach = self._links.reach(link)
         self._postroom.aside(
             link,
             Welcome(
@@ -180,8 +190,10 @@ class Reception:
                 credit=link.channel.credit_to_grant,
                 frame_bytes_max=self._settings.frame_bytes_max,
                 address=self._settings.address,
+                brokers=sorted(reach),
             ),
         )
+        link.told_reach = reach
         self._links.begun(link, resumed)
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
         return link
@@ -196,6 +208,11 @@ class Reception:
                 self._postroom.effect(Close(connection, "there is a connection between us already"))
                 return None
             self._replace(known)
+        try:
+            self._links.require_no_loop(welcome.name, welcome.brokers)
+        except RequestRefusedError:
+            self._drop(welcome.name)
+            raise
         resumed = known is not None and welcome.resumes == self._incarnation
         link = self._links.welcomed(address, welcome)
         link.dialled = True
@@ -203,6 +220,12 @@ class Reception:
         self._links.begun(link, resumed)
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
         return link
+
+    def _drop(self, name: str) -> None:
+        """There is another way to this neighbour now: nothing is to wait for a link of its own."""
+        link = self._links.links.get(name)
+        if link is not None and link.connection is None:
+            self._links.drop(link)
 
     def _replace(self, link: Link) -> None:
         """The connection a link has is given up for a new one."""

@@ -30,6 +30,7 @@ __all__ = [
     "Ping",
     "Pong",
     "PublishRefused",
+    "Reach",
     "Refused",
     "Replay",
     "StoredPublications",
@@ -70,6 +71,8 @@ class Hello(_Message, tag=1, frozen=True):
     """Bytes of sequenced frames that the peer may send in this session, counted from its start."""
     address: str = ""
     """Where a broker can be reached by others."""
+    brokers: list[str] = []
+    """The brokers that this link would connect the peer to: links must not close a loop."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -83,6 +86,9 @@ class Welcome(_Message, tag=2, frozen=True):
     credit: int = 0
     frame_bytes_max: int = 0
     address: str = ""
+    brokers: list[str] = []
+    principal: str = ""
+    """Whom the broker takes the client for; the names of its publishers begin with that and a dot."""
 
 
 class Refused(_Message, tag=3, frozen=True):
@@ -235,6 +241,12 @@ class TablesIncomplete(_Message, tag=32, frozen=True):
     """Sequenced, between brokers: somebody behind me cannot be asked at the moment. Keep what you owe."""
 
 
+class Reach(_Message, tag=33, frozen=True):
+    """Sequenced, between brokers: these brokers can be reached through me."""
+
+    brokers: list[str]
+
+
 class Ask(_Message, tag=40, frozen=True):
     """A request for a report or an operation, sequenced: `topic` and its arguments."""
 
@@ -266,6 +278,7 @@ Message: TypeAlias = (
     | SyncBegin
     | TablesComplete
     | TablesIncomplete
+    | Reach
     | Ask
 )
 
