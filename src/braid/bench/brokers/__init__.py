@@ -1,0 +1,18 @@
+"""What does a message cost in other people's brokers, on the same work and in the same run?"""
+
+from __future__ import annotations
+
+from braid.bench.brokers.contest import SCENARIOS, BrokerBenchSettings
+from braid.bench.brokers.install import install_rivals
+from braid.bench.brokers.report import bench_brokers, broker_settings_for, rivals
+from braid.bench.brokers.tables import print_broker_report
+
+__all__ = [
+    "SCENARIOS",
+    "BrokerBenchSettings",
+    "bench_brokers",
+    "broker_settings_for",
+    "install_rivals",
+    "print_broker_report",
+    "rivals",
+]
