@@ -138,7 +138,11 @@ class ClientSession:
         elif isinstance(stimulus, Closed):
             dial_failed = self._state is _State.DIALLING and stimulus.connection is None
             if dial_failed or (self._connection is not None and stimulus.connection == self._connection):
-                self._disconnected(stimulus.reason, now_us)
+                reason = stimulus.reason
+                if self._state is _State.GREETING:
+                    # What a listener with TLS does to those who do not speak it, or show no certificate.
+                    reason += ", before it answered; does it expect TLS (braids://) or a client certificate?"
+                self._disconnected(reason, now_us)
         elif isinstance(stimulus, Malformed) and stimulus.connection == self._connection:
             self._give_connection_up(f"the broker sent something malformed: {stimulus.reason}", now_us)
         return self.take_effects()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder
@@ -47,9 +47,8 @@ class Connection(asyncio.Protocol):
         self.lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"a stream is needed, not {transport!r}")
-        self.transport = transport
+        # A stream always; uvloop's are not of asyncio's class.
+        self.transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
         ssl_object = transport.get_extra_info("ssl_object")
         certificate = peer_name(ssl_object) if ssl_object is not None else None

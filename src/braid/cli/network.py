@@ -1,0 +1,361 @@
+"""How do JSON lines get into the network and out of it?
+
+`braid publish` reads one publication per line and sends it to a broker; `braid subscribe` prints one per
+line. What the one prints, the other can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from braid.cli.json_lines import decode, encode_lines, input_name, open_input, read_batches
+from braid.cli.terminal import say
+from braid.errors import BraidError, ConfigurationError, PublicationError, RequestRefusedError
+
+if TYPE_CHECKING:
+    from braid.language import Publication
+    from braid.runtime.client_subscription import Subscription
+    from braid.runtime.sync_client import SyncClient
+    from braid.runtime.tls import TlsSettings
+
+__all__ = ["PUBLISH_EXAMPLES", "SUBSCRIBE_EXAMPLES", "publish", "subscribe"]
+
+BROKER_DEFAULT: Final = "127.0.0.1:7000"
+# Lines that are read, and publications that are printed, at a time.
+BATCH_MAX: Final = 1024
+# A command at a terminal gives up sooner than a service would.
+RECONNECT_FOR_S: Final = 60.0
+EXIT_INTERRUPTED: Final = 130
+
+PUBLISH_EXAMPLES: Final = (
+    "braid publish --broker 127.0.0.1:7000 < quotes.jsonl",
+    "tail -f quotes.jsonl | braid publish --acknowledged",
+    """echo '{"attributes": {"price": 9.5}, "body": "..."}' | braid publish --meta""",
+)
+SUBSCRIBE_EXAMPLES: Final = (
+    """braid subscribe "symbol = 'ACME' AND price > 10" """.strip(),
+    """braid subscribe "price > 10" --count 5 --for 30 --meta""",
+    """braid subscribe "level = 'error'" --durable errors >> errors.jsonl""",
+)
+
+
+class _WhenFull(StrEnum):
+    """What happens when more arrives than is printed."""
+
+    BLOCK = "block"
+    DROP_OLDEST = "drop_oldest"
+    DISCONNECT = "disconnect"
+
+
+_Broker = Annotated[
+    str,
+    typer.Option(
+        "--broker",
+        "-b",
+        metavar="ADDRESS",
+        envvar="BRAID_BROKER",
+        help="host:port, braid://host:port or braids://host:port (TLS); several, separated by commas.",
+    ),
+]
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Says who you are; best given by BRAID_TOKEN."
+    ),
+]
+_Authority = Annotated[
+    Path | None, typer.Option("--ca", metavar="FILE", help="Believe certificates signed by these. Means TLS.")
+]
+_Certificate = Annotated[
+    Path | None, typer.Option("--certificate", metavar="FILE", help="The certificate to show. Means TLS.")
+]
+_Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of that certificate.")]
+_Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to try to connect.")
+]
+
+
+def publish(
+    broker: _Broker = BROKER_DEFAULT,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    acknowledged: Annotated[
+        bool,
+        typer.Option(
+            "--acknowledged", help="Wait until every subscriber has everything, not only the broker."
+        ),
+    ] = False,
+    meta: Annotated[
+        bool,
+        typer.Option("--meta", help='Lines are {"attributes": {...}, "body": "...", "content_type": "..."}.'),
+    ] = False,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Publish JSON lines from standard input.
+
+    Each line is an object of attributes; nested objects become dotted names: {"a": {"b": 1}} has the
+    attribute a.b. At a line that cannot be published the command stops with exit code 2 and names the line;
+    everything before it has been published then.
+    """
+    from braid.runtime.sync_client import connect_sync
+
+    tls = _tls(ca, certificate, key)
+    delivery = "acknowledged" if acknowledged else "fast"
+    count = 0
+    try:
+        with (
+            connect_sync(
+                broker, token=token, tls=tls, timeout_s=timeout, reconnect_for_s=RECONNECT_FOR_S
+            ) as client,
+            open_input("-") as source,
+        ):
+            try:
+                for batch in read_batches(source, BATCH_MAX):
+                    for number, line in batch:
+                        _publish_line(client, number, line, delivery, meta)
+                        count += 1
+            finally:
+                # Also before a bad line is reported: what stands before it counts as published.
+                client.flush()
+                say(f"braid: {count:,} published")
+            refused, reason = client.refusals
+            if reason is not None:
+                raise RequestRefusedError(f"{refused:,} of {count:,} publications were refused: {reason}")
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _publish_line(client: SyncClient, number: int, line: bytes, delivery: str, meta: bool) -> None:
+    from braid.language import flatten
+
+    try:
+        document = decode(line)
+        body, content_type = b"", ""
+        if meta:
+            document, body, content_type = _parts(document)
+        client.publish(flatten(document), body, content_type, delivery=delivery)
+    except PublicationError as error:
+        raise PublicationError(f"{input_name('-')}:{number}: {error}") from None
+    except BraidError:
+        raise
+    except ValueError as error:
+        raise PublicationError(f"{input_name('-')}:{number}: {error}") from None
+
+
+def _parts(document: Any) -> tuple[Any, bytes, str]:
+    """Attributes, body and content type of a line with meta data."""
+    if not isinstance(document, dict) or "attributes" not in document:
+        raise PublicationError('expected {"attributes": {...}, "body": "...", "content_type": "..."}')
+    body = document.get("body", "")
+    content_type = document.get("content_type", "")
+    encoded = document.get("body_base64")
+    if not isinstance(body, str) or not isinstance(content_type, str):
+        raise PublicationError("body and content_type are strings; bytes go into body_base64")
+    if encoded is None:
+        return document["attributes"], body.encode(), content_type
+    if body or not isinstance(encoded, str):
+        raise PublicationError("either body or body_base64, and both are strings")
+    try:
+        return document["attributes"], base64.b64decode(encoded, validate=True), content_type
+    except binascii.Error as error:
+        raise PublicationError(f"body_base64 cannot be read: {error}") from None
+
+
+def subscribe(
+    filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
+    broker: _Broker = BROKER_DEFAULT,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many publications.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", min=0.0, metavar="SECONDS", help="End after so much time.")
+    ] = None,
+    meta: Annotated[
+        bool, typer.Option("--meta", help="Also print id, publisher, sequence, time, body and content type.")
+    ] = False,
+    durable: Annotated[
+        str | None,
+        typer.Option(
+            "--durable", metavar="NAME", help="The broker collects under this name while nobody listens."
+        ),
+    ] = None,
+    when_full: Annotated[
+        _WhenFull | None,
+        typer.Option("--when-full", help="What happens when more arrives than is printed."),
+    ] = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    r"""Print publications that satisfy FILTER, one JSON object a line, as they arrive.
+
+    Standard output has nothing else on it. With --meta a line is {"id": ..., "publisher": ...,
+    "sequence": ..., "time": microseconds, "attributes": {...}, "body": ..., "content_type": ...}; a body that
+    is not text is given as body_base64. With --durable, what was printed is acknowledged, so the next run
+    goes on after it, and --meta adds the offset.
+
+    Ends with Ctrl-C, --count or --for. Exit code 1: --for was over before --count was reached.
+    """
+    from braid.language import Filter
+
+    Filter(filter_text)  # a mistake in it is reported before anything is connected
+    work = _print_publications(
+        filter_text,
+        broker,
+        {"token": token, "tls": _tls(ca, certificate, key), "timeout_s": timeout},
+        count=count,
+        seconds=seconds,
+        meta=meta,
+        subscription={"durable": durable, "when_full": when_full and when_full.value},
+    )
+    with suppress(KeyboardInterrupt):
+        if not asyncio.run(work):
+            raise typer.Exit(1)
+
+
+async def _print_publications(
+    filter_text: str,
+    broker: str,
+    connection: Mapping[str, Any],
+    *,
+    count: int | None,
+    seconds: float | None,
+    meta: bool,
+    subscription: Mapping[str, Any],
+) -> bool:
+    """Print until the end; whether as many came as were asked for."""
+    from braid.runtime.client import connect
+
+    printed = 0
+    with _Interruption() as interruption:
+        try:
+            async with connect(broker, **connection) as client:
+                source = await client.subscribe(filter_text, **subscription)
+                say(f"braid: subscribed to {source.filter}")
+                ends_at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+                while count is None or printed < count:
+                    wanted = BATCH_MAX if count is None else min(BATCH_MAX, count - printed)
+                    try:
+                        rows = await source.get_many(wanted, _remaining(ends_at))
+                    except TimeoutError:
+                        break
+                    await _print_rows(source, rows, meta)
+                    printed += len(rows)
+        except asyncio.CancelledError:
+            if not interruption.happened:
+                raise
+            return True
+    return count is None or printed >= count
+
+
+def _remaining(ends_at: float | None) -> float | None:
+    """Seconds until then; a TimeoutError if that has passed."""
+    if ends_at is None:
+        return None
+    remaining = ends_at - asyncio.get_running_loop().time()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining
+
+
+async def _print_rows(source: Subscription, rows: Sequence[Publication], meta: bool) -> None:
+    lines = encode_lines([_with_meta(row) if meta else _plain(row.attributes) for row in rows])
+    # In a thread: whoever reads our output may be slow, and the broker wants to hear from us meanwhile.
+    # Not interrupted in the middle: a line that was begun is finished, and acknowledged.
+    writing = asyncio.ensure_future(asyncio.to_thread(_write, lines))
+    try:
+        await asyncio.shield(writing)
+    finally:
+        await writing
+        if source.durable is not None:
+            await source.acknowledge(_offset(rows[-1]))
+
+
+def _write(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+def _offset(publication: Publication) -> int:
+    return int(getattr(publication, "offset", -1))
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them; ranges as `flatten` reads them."""
+    from braid.language import Range
+
+    return {
+        name: {"$range": {"low": value.low, "high": value.high}} if isinstance(value, Range) else value
+        for name, value in attributes.items()
+    }
+
+
+def _with_meta(publication: Publication) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "id": f"{publication.publisher}/{publication.sequence}",
+        "publisher": publication.publisher,
+        "sequence": publication.sequence,
+        "time": publication.published_at_us,
+        "attributes": _plain(publication.attributes),
+    }
+    if _offset(publication) >= 0:
+        line["offset"] = _offset(publication)
+    try:
+        line["body"] = publication.body.decode()
+    except UnicodeDecodeError:
+        line["body_base64"] = base64.b64encode(publication.body).decode()
+    line["content_type"] = publication.content_type
+    return line
+
+
+class _Interruption:
+    """Ends the running task at Ctrl-C, or when the system asks to stop, so that it can tidy up."""
+
+    _SIGNALS: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> _Interruption:
+        for number in self._SIGNALS:
+            # Only the main thread hears signals; elsewhere there is nothing to be done.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                self._loop.add_signal_handler(number, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._SIGNALS:
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                self._loop.remove_signal_handler(number)
+
+    def _interrupt(self) -> None:
+        if not self.happened and self._task is not None:
+            self.happened = True
+            self._task.cancel()
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsSettings | None:
+    if key is not None and certificate is None:
+        raise ConfigurationError("--key is the key of a certificate; give --certificate as well")
+    if ca is None and certificate is None:
+        return None
+    from braid.runtime.tls import TlsSettings
+
+    return TlsSettings(certificate=certificate, key=key, authority=ca)

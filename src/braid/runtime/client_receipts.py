@@ -1,0 +1,142 @@
+"""Did what was published arrive?
+
+A receipt is two words until somebody awaits it. Publications arrive in the order in which they were made, so
+a number says for all of them at once which have; only the few that are refused have to be remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from copy import copy
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Generator, Iterable
+
+    from braid.errors import BraidError
+
+__all__ = ["Receipt", "ReceiptBook"]
+
+# Refused publications that are remembered for receipts nobody has looked at yet. Each refusal is also logged.
+REFUSALS_MAX: Final = 10_000
+
+
+class Receipt:
+    """The promise that a publication arrives: `await receipt` returns when it has.
+
+    With fast delivery that means that the broker has it, with acknowledged delivery that everybody has it
+    whose subscription it satisfies. Awaiting it raises `AccessDeniedError` or `RequestRefusedError` if the
+    broker did not take it, and `ConnectionLostError` if nobody knows.
+    """
+
+    __slots__ = ("_acknowledged", "_book", "sequence")
+
+    def __init__(self, book: ReceiptBook, sequence: int, acknowledged: bool) -> None:
+        self._book = book
+        self.sequence = sequence
+        """The publication's number, rising by one per publisher."""
+        self._acknowledged = acknowledged
+
+    @property
+    def publisher(self) -> str:
+        """Together with `sequence` the id of the publication."""
+        return self._book.publisher
+
+    @property
+    def done(self) -> bool:
+        """True once awaiting it returns or raises at once."""
+        return self._book.is_done(self.sequence, self._acknowledged)
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
+        return self._book.wait(self.sequence, self._acknowledged).__await__()
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else "waiting"
+        return f"<Receipt {self.sequence} of {self.publisher!r}: {state}>"
+
+
+class ReceiptBook:
+    """How far the publications of one client have come, and who waits for which."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        publisher: str,
+        first_sequence: int,
+        hurry: Callable[[], None],
+    ) -> None:
+        """`hurry` is called when somebody begins to wait."""
+        self.publisher = publisher
+        self.refusals: tuple[int, BraidError | None] = (0, None)
+        """How many publications were refused, and why the last of them was."""
+        self._loop = loop
+        self._hurry = hurry
+        self._received = first_sequence - 1
+        self._settled = 0
+        self._refused: OrderedDict[int, BraidError] = OrderedDict()
+        self._failure: BraidError | None = None
+        # (sequence number, a number to tell equals apart, who waits), the earliest first.
+        self._receiving: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._settling: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._serial = 0
+
+    def is_done(self, sequence: int, acknowledged: bool) -> bool:
+        """Whether it is known what became of a publication."""
+        through = self._settled if acknowledged else self._received
+        return sequence <= through or sequence in self._refused or self._failure is not None
+
+    async def wait(self, sequence: int, acknowledged: bool) -> None:
+        """Return when a publication has arrived (or is settled), or raise what became of it."""
+        if sequence > (self._settled if acknowledged else self._received) and sequence not in self._refused:
+            if self._failure is not None:
+                raise copy(self._failure)  # each raiser adds its own traceback
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._serial += 1
+            heappush(self._settling if acknowledged else self._receiving, (sequence, self._serial, future))
+            self._hurry()
+            await future
+        error = self._refused.get(sequence)
+        if error is not None:
+            raise copy(error)
+
+    async def wait_through(self, sequence: int, acknowledged_sequence: int) -> None:
+        """Return when everything up to here has arrived, and is settled as far as that was asked for."""
+        for wanted, acknowledged in ((sequence, False), (acknowledged_sequence, True)):
+            if wanted > (self._settled if acknowledged else self._received):
+                # A refusal concerns whoever holds that receipt; here it only means that this one is done.
+                future: asyncio.Future[None] = self._loop.create_future()
+                if self._failure is not None:
+                    raise copy(self._failure)
+                self._serial += 1
+                heappush(self._settling if acknowledged else self._receiving, (wanted, self._serial, future))
+                self._hurry()
+                await future
+
+    def progressed(self, received: int, settled: int) -> None:
+        """The session has heard how far the broker has come."""
+        self._received, self._settled = received, settled
+        for waiting, through in ((self._receiving, received), (self._settling, settled)):
+            while waiting and waiting[0][0] <= through:
+                future = heappop(waiting)[2]
+                if not future.done():
+                    future.set_result(None)
+
+    def refused(self, sequences: Iterable[int], error: BraidError) -> None:
+        """The broker did not take these."""
+        for sequence in sequences:
+            self.refusals = (self.refusals[0] + 1, error)
+            self._refused[sequence] = error
+            if len(self._refused) > REFUSALS_MAX:
+                self._refused.popitem(last=False)
+
+    def fail(self, error: BraidError) -> None:
+        """Nothing more will be known."""
+        self._failure = error
+        for waiting in (self._receiving, self._settling):
+            for _, _, future in waiting:
+                if not future.done():
+                    future.set_exception(copy(error))
+                    future.exception()  # who waits raises it; nobody else needs to hear of it
+            waiting.clear()

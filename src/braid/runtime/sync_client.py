@@ -1,0 +1,361 @@
+"""How does a program without an event loop take part in the network?
+
+    with braid.connect_sync("braid://127.0.0.1:7000") as client:
+        quotes = client.subscribe("symbol = 'ACME' AND price > 10")
+        client.publish({"symbol": "ACME", "price": 12.5})
+        print(quotes.get()["price"])
+
+The same client, with plain methods: an event loop runs in a thread of its own, and everything may be called
+from any thread. Publications cross over in batches, so that a call costs microseconds and not a change of
+threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+
+from braid.embedded.arguments import checked_timeout, is_coroutine_callback
+from braid.errors import BusClosedError, ConfigurationError
+from braid.runtime.client import connect
+from braid.runtime.client_arguments import CLOSE_TIMEOUT_S, QUEUE_SIZE, manner_of, publication_record
+from braid.runtime.client_sync_subscription import SyncReplay, SyncSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from types import TracebackType
+
+    from braid.errors import BraidError
+    from braid.language import Filter, Publication
+    from braid.runtime.client import Client, ClientConnector
+    from braid.runtime.client_subscription import Advertisement
+
+__all__ = ["SyncAdvertisement", "SyncClient", "SyncReceipt", "connect_sync"]
+
+# Publications that may wait to cross over to the loop's thread before a publisher waits for that.
+CROSSING_BYTES_MAX: Final = 256 * 1024
+# How often a thread that waits for the loop makes sure that the loop is still there.
+WATCH_S: Final = 1.0
+
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+
+
+def _taking_the_arguments_of(
+    _model: Callable[Arguments, ClientConnector],
+) -> Callable[[Callable[..., SyncClient]], Callable[Arguments, SyncClient]]:
+    def declare(function: Callable[..., SyncClient]) -> Callable[Arguments, SyncClient]:
+        return function
+
+    return declare
+
+
+@_taking_the_arguments_of(connect)
+def connect_sync(*arguments: Any, **options: Any) -> SyncClient:
+    """Connect to a broker; takes what `connect` takes. Use it as a context manager, or `close` it."""
+    return SyncClient(connect(*arguments, **options))
+
+
+class SyncReceipt:
+    """The promise that a publication arrives; `wait` returns when it has. See `Receipt`."""
+
+    __slots__ = ("_acknowledged", "_client", "sequence")
+
+    def __init__(self, client: SyncClient, sequence: int, acknowledged: bool) -> None:
+        self._client = client
+        self.sequence = sequence
+        """The publication's number, rising by one per publisher."""
+        self._acknowledged = acknowledged
+
+    @property
+    def publisher(self) -> str:
+        """Together with `sequence` the id of the publication."""
+        return self._client.publisher
+
+    @property
+    def done(self) -> bool:
+        """True once `wait` returns or raises at once."""
+        return self._client._client.receipts.is_done(self.sequence, self._acknowledged)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Return when the publication has arrived (or, with acknowledged delivery, is with everybody)."""
+        self._client._run(self._client._wait_receipt(self.sequence, self._acknowledged), timeout_s)
+
+    def __repr__(self) -> str:
+        return f"<SyncReceipt {self.sequence} of {self.publisher!r}>"
+
+
+class SyncAdvertisement:
+    """What a client has announced that it publishes."""
+
+    def __init__(self, client: SyncClient, advertisement: Advertisement) -> None:
+        self._client = client
+        self._advertisement = advertisement
+        self.filter = advertisement.filter
+
+    def close(self) -> None:
+        """Take it back. May be called any number of times."""
+        self._client._run(self._advertisement.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SyncClient:
+    """A connection to the network for ordinary threads; made by `connect_sync`."""
+
+    def __init__(self, connector: ClientConnector) -> None:
+        self._crossing_lock = threading.Lock()
+        self._crossing: list[tuple[bytes, int]] = []
+        self._crossing_bytes = 0
+        self._crossing_scheduled = False
+        self._sequence = 0
+        self._closed = False
+        self._client: Client
+        self._loop: asyncio.AbstractEventLoop
+        self._leave: asyncio.Event
+        self._subscriptions: set[SyncSubscription] = set()
+        opened: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(connector, opened)), name="braid-client", daemon=True
+        )
+        self._thread.start()
+        try:
+            opened.result()
+        except BaseException:
+            self._closed = True
+            self._ask_to_leave()
+            raise
+
+    async def _live(self, connector: ClientConnector, opened: concurrent.futures.Future[None]) -> None:
+        """The life of the loop's thread."""
+        self._loop = asyncio.get_running_loop()
+        self._leave = asyncio.Event()
+        try:
+            self._client = await connector
+        except BaseException as error:
+            opened.set_exception(error)
+            return
+        self._sequence = self._client.first_sequence - 1
+        opened.set_result(None)
+        await self._leave.wait()
+
+    def _ask_to_leave(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._leave.set)
+        except (RuntimeError, AttributeError):
+            return  # the loop has ended, or has not even begun
+
+    # What a program may know.
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker listens at this moment."""
+        return not self._closed and self._client.connected
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker, or of the last one."""
+        return self._client.broker
+
+    @property
+    def name(self) -> str:
+        """What the broker calls this client."""
+        return self._client.name
+
+    @property
+    def publisher(self) -> str:
+        """The name in the ids of what this client publishes."""
+        return self._client.publisher
+
+    @property
+    def refusals(self) -> tuple[int, BraidError | None]:
+        """How many publications the broker did not take, and why it did not take the last of them."""
+        return self._client.refusals
+
+    # Publishing.
+
+    def publish(
+        self,
+        attributes: Mapping[str, Any] | Publication,
+        body: bytes = b"",
+        content_type: str = "",
+        *,
+        delivery: str = "fast",
+        ordered: bool = False,
+    ) -> SyncReceipt:
+        """Send a publication on its way; waits only while too much is on its way. See `Client.publish`."""
+        manner = manner_of(delivery, ordered)
+        record = publication_record(attributes, body, content_type)
+        if self._closed or self._crossing_bytes >= CROSSING_BYTES_MAX or not self._client.has_room:
+            self._run(self._make_way())
+        self._client.check_size(record)
+        with self._crossing_lock:
+            self._sequence = sequence = self._sequence + 1
+            self._crossing.append((record, manner))
+            self._crossing_bytes += len(record)
+            schedule = not self._crossing_scheduled
+            self._crossing_scheduled = True
+        if schedule:
+            self._call_soon(self._cross)
+        return SyncReceipt(self, sequence, delivery == "acknowledged")
+
+    def _cross(self) -> None:
+        """On the loop's thread: take over what other threads have published."""
+        with self._crossing_lock:
+            records, self._crossing = self._crossing, []
+            self._crossing_bytes = 0
+            self._crossing_scheduled = False
+        self._client.publish_records(records)
+
+    async def _make_way(self) -> None:
+        self._cross()
+        await self._client.wait_room()
+
+    async def _wait_receipt(self, sequence: int, acknowledged: bool) -> None:
+        self._cross()
+        await self._client.receipts.wait(sequence, acknowledged)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Return when everything published so far has arrived. See `Client.flush`."""
+
+        async def flush() -> None:
+            self._cross()
+            await self._client.flush()
+
+        self._run(flush(), timeout_s)
+
+    # Subscribing.
+
+    def subscribe(
+        self,
+        filter: Filter | str,
+        callback: Callable[[Any], object] | None = None,
+        *,
+        when_full: str | None = None,
+        queue_size: int = QUEUE_SIZE,
+        durable: str | None = None,
+    ) -> SyncSubscription:
+        """Receive what satisfies `filter`. See `Client.subscribe`; a callback runs in a thread of its own."""
+        if is_coroutine_callback(callback):
+            raise ConfigurationError("a callback here is a plain function; nobody would await a coroutine")
+        subscription = SyncSubscription(
+            self._run,
+            self._run(
+                self._client.subscribe(filter, when_full=when_full, queue_size=queue_size, durable=durable)
+            ),
+            callback,
+        )
+        self._subscriptions.add(subscription)
+        subscription._on_close = self._subscriptions.discard
+        return subscription
+
+    def replay(
+        self, name: str, first: int = 0, last: int | None = None, *, queue_size: int = QUEUE_SIZE
+    ) -> SyncReplay:
+        """The publications of a durable subscription's log, as an iterator. See `Client.replay`."""
+
+        async def replay() -> Any:
+            return self._client.replay(name, first, last, queue_size=queue_size)
+
+        return SyncReplay(self._run, self._run(replay()))
+
+    def drop_durable(self, name: str) -> None:
+        """End a durable subscription and forget its log, whether or not it is being read."""
+        self._run(self._client.drop_durable(name))
+
+    def advertise(self, filter: Filter | str) -> SyncAdvertisement:
+        """Announce that what satisfies `filter` will be published here. See `Client.advertise`."""
+        return SyncAdvertisement(self, self._run(self._client.advertise(filter)))
+
+    def ask(self, topic: str, /, **arguments: Any) -> dict[str, Any]:
+        """Ask the broker for a report or an operation. See `Client.ask`."""
+        return self._run(self._client.ask(topic, **arguments))
+
+    # Closing.
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Wait until what was published has arrived, at most `timeout_s` seconds, and leave.
+
+        May be called any number of times, but not from a callback.
+        """
+
+        async def close() -> None:
+            self._cross()
+            await self._client.close(timeout_s)
+
+        with self._crossing_lock:
+            if self._closed:
+                return
+            closing = asyncio.run_coroutine_threadsafe(close(), self._loop)
+            self._closed = True
+        try:
+            self._result(closing, None)
+        finally:
+            self._ask_to_leave()
+        for subscription in list(self._subscriptions):
+            subscription._join()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The loop's thread.
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            raise BusClosedError("the client was closed") from None
+
+    def _run(self, work: Coroutine[Any, Any, Answer], timeout_s: float | None = None) -> Answer:
+        """Have the loop do something and wait for it."""
+        if self._closed:
+            work.close()
+            raise BusClosedError("the client was closed")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ConfigurationError("this would wait for itself; use the asyncio client on an event loop")
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise BusClosedError("the client was closed") from None
+        return self._result(future, checked_timeout(timeout_s))
+
+    def _result(self, future: concurrent.futures.Future[Answer], timeout_s: float | None) -> Answer:
+        remaining_s = timeout_s
+        try:
+            while True:
+                slice_s = WATCH_S if remaining_s is None else min(WATCH_S, remaining_s)
+                done, _ = concurrent.futures.wait([future], slice_s)
+                if done:
+                    return future.result()
+                if remaining_s is not None:
+                    remaining_s -= slice_s
+                    if remaining_s <= 0:
+                        raise TimeoutError(f"that took longer than {timeout_s:g} s")
+                if not self._thread.is_alive():
+                    raise BusClosedError("the client was closed")
+        except concurrent.futures.CancelledError:
+            raise BusClosedError("the client was closed") from None
+        finally:
+            future.cancel()
