@@ -7,11 +7,15 @@ when it runs, so that `braid --help` answers at once.
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from braid.cli.json_lines import OnError, decode, open_input, open_output, require_writable
+from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
+from braid.cli.overlay import overlay
 from braid.cli.terminal import byte_progress, say
 from braid.errors import BraidError, PublicationError
 
@@ -32,6 +36,8 @@ app = typer.Typer(
         "braid demo",
         """braid explain "price > 10" '{"price": 12}'""",
         "braid match --filters filters.jsonl --publications quotes.jsonl",
+        "braid broker --id A",
+        """braid subscribe "price > 10" """.strip(),
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -47,6 +53,9 @@ bench = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(bench, name="bench")
+app.add_typer(overlay, name="overlay")
+app.command(epilog=_examples(*PUBLISH_EXAMPLES))(publish)
+app.command(epilog=_examples(*SUBSCRIBE_EXAMPLES))(subscribe)
 
 
 def _show_version(wanted: bool) -> None:
@@ -187,6 +196,138 @@ def demo(
     from braid.cli.demo import run_demo
 
     raise typer.Exit(run_demo(seconds=seconds, seed=seed, json_output=as_json).exit_code)
+
+
+class _LogFormat(StrEnum):
+    """How lines of the log are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class _LogLevel(StrEnum):
+    """The least important line of the log that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@app.command(
+    epilog=_examples(
+        "braid broker --id A",
+        "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
+        "braid broker --config broker.toml --http 127.0.0.1:9000",
+        "braid broker --print-config > broker.toml",
+    )
+)
+def broker(
+    broker_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its name in the network, unlike all others.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where clients and neighbours connect; port 0 takes a free one. \\[default: 127.0.0.1:7000]",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="What others are told. \\[default: that of the listener]"
+        ),
+    ] = None,
+    neighbors: Annotated[
+        list[str] | None,
+        typer.Option("--neighbor", "--neighbour", metavar="ADDRESS", help="A broker to link to; repeatable."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir", metavar="DIR", help="Durable subscriptions and neighbours are kept there."
+        ),
+    ] = None,
+    directory: Annotated[
+        str | None,
+        typer.Option("--directory", metavar="URL", help="Register there: zk://host:port/root, or a path."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings in TOML; the other options come first."),
+    ] = None,
+    access: Annotated[
+        Path | None, typer.Option("--access", metavar="FILE", help="Who may do what, in TOML.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Our certificate. Means TLS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option("--tls-authority", metavar="FILE", help="Believe certificates signed by these."),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve /health, /ready and /metrics there."),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Listen beyond loopback without TLS or authentication."),
+    ] = None,
+    log_format: Annotated[
+        _LogFormat | None, typer.Option("--log-format", help="For people, or one JSON object a line.")
+    ] = None,
+    log_level: Annotated[
+        _LogLevel | None, typer.Option("--log-level", help="The least important line that is written.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every setting with its default, and exit.")
+    ] = False,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C, which make it hand over what it holds and leave.
+
+    Without TLS and an access file it listens on loopback only. Without --data-dir nothing outlives it,
+    and durable subscriptions are refused. Its log goes to standard error: "listening" with the address,
+    and "ready" once it knows what its neighbours want.
+
+    Exit code 2: it could not be started.
+    """
+    from braid.cli.config_file import default_text, make_configuration, override, read_values
+
+    if print_config:
+        typer.echo(default_text(), nl=False)
+        return
+    from braid.cli.broker import run_broker
+
+    values = read_values(config) if config is not None else {}
+    run_broker(
+        make_configuration(
+            override(
+                values,
+                {
+                    ("broker", "broker_id"): broker_id,
+                    ("broker", "address"): address,
+                    ("broker", "neighbours"): tuple(neighbors) if neighbors else None,
+                    ("listener", "listen"): listen,
+                    ("listener", "insecure"): insecure,
+                    ("store", "data_dir"): data_dir,
+                    ("directory", "url"): directory,
+                    ("access", "file"): access,
+                    ("tls", "certificate"): certificate,
+                    ("tls", "key"): key,
+                    ("tls", "authority"): authority,
+                    ("http", "listen"): http,
+                    ("log", "format"): log_format and log_format.value,
+                    ("log", "level"): log_level and log_level.value,
+                },
+            )
+        )
+    )
 
 
 @bench.command(

@@ -1,0 +1,193 @@
+"""What does the network look like from one broker, and how is a broker hung on it or taken off?
+
+`braid overlay show` asks one broker for its neighbours, then those for theirs, and so on over the addresses
+that brokers tell each other. Whoever does not answer is shown as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from braid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from braid.cli.overlay_crawl import Door
+
+__all__ = ["overlay"]
+
+BROKER_DEFAULT: Final = "127.0.0.1:7000"
+
+
+def _examples(*lines: str) -> str:
+    """Examples below a command's options; blank lines keep each on a line of its own."""
+    return "\n\n".join(["Examples:", *(f"[bold]{line}[/bold]" for line in lines)])
+
+
+overlay = typer.Typer(
+    help="Look at the network of brokers, and change it.",
+    epilog=_examples("braid overlay show --broker 127.0.0.1:7000"),
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+_Broker = Annotated[
+    str,
+    typer.Option(
+        "--broker",
+        "-b",
+        metavar="ADDRESS",
+        envvar="BRAID_BROKER",
+        help="host:port, braid://host:port or braids://host:port (TLS).",
+    ),
+]
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Says who you are; best given by BRAID_TOKEN."
+    ),
+]
+_Authority = Annotated[
+    Path | None, typer.Option("--ca", metavar="FILE", help="Believe certificates signed by these. Means TLS.")
+]
+_Certificate = Annotated[
+    Path | None, typer.Option("--certificate", metavar="FILE", help="The certificate to show. Means TLS.")
+]
+_Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of that certificate.")]
+_Timeout = Annotated[
+    float,
+    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long one broker may take to answer."),
+]
+
+
+def _door(
+    token: str | None, ca: Path | None, certificate: Path | None, key: Path | None, timeout: float
+) -> Door:
+    from braid.cli.overlay_crawl import Door
+    from braid.runtime.tls import TlsSettings
+
+    if key is not None and certificate is None:
+        raise ConfigurationError("--key is the key of a certificate; give --certificate as well")
+    tls = None
+    if ca is not None or certificate is not None:
+        tls = TlsSettings(certificate=certificate, key=key, authority=ca)
+    return Door(token, tls, timeout)
+
+
+@overlay.command(
+    epilog=_examples(
+        "braid overlay show --broker 127.0.0.1:7000",
+        "braid overlay show --json | jq .brokers",
+        "braid overlay show --dot | dot -Tsvg > network.svg",
+    )
+)
+def show(
+    broker: _Broker = BROKER_DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 3.0,
+) -> None:
+    """Show the whole network as it is seen from one broker.
+
+    Exit code 1: some broker could not be reached.
+    """
+    from braid.cli.overlay_crawl import crawl
+    from braid.cli.overlay_views import as_dot_text, print_tree
+
+    if as_json and as_dot:
+        raise ConfigurationError("either --json or --dot")
+    network = asyncio.run(crawl(broker, _door(token, ca, certificate, key, timeout)))
+    if as_json:
+        typer.echo(json.dumps(network.to_json(), indent=2, ensure_ascii=False))
+    elif as_dot:
+        typer.echo(as_dot_text(network))
+    else:
+        print_tree(network)
+    if not network.complete:
+        raise typer.Exit(1)
+
+
+@overlay.command(epilog=_examples("braid overlay append --broker 127.0.0.1:7003 --to 127.0.0.1:7000"))
+def append(
+    broker: _Broker,
+    to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="The broker to hang it on.")],
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Hang a running broker that has no links on another one, and wait until the link is up.
+
+    The link lasts until the broker is detached or restarted: to keep it, give the broker that neighbour in
+    its configuration too.
+    """
+    from braid.cli.overlay_crawl import append_broker
+
+    linked = asyncio.run(append_broker(broker, to, _door(token, ca, certificate, key, timeout)))
+    typer.echo(f"{linked.broker} is linked to {linked.neighbour}")
+
+
+@overlay.command(epilog=_examples("braid overlay detach --broker 127.0.0.1:7003"))
+def detach(
+    broker: _Broker,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Take an outer broker without subscribers off the network; it goes on running alone.
+
+    A broker that lies between others, or that has subscribers of its own, says no.
+    """
+    from braid.cli.overlay_crawl import ask
+
+    answer = asyncio.run(ask(broker, "detach", _door(token, ca, certificate, key, timeout)))
+    names = answer.get("detached_from") or []
+    where = f"is detached from {', '.join(names)}" if names else "had no links"
+    typer.echo(f"{answer.get('broker', broker)} {where}")
+
+
+@overlay.command(
+    epilog=_examples(
+        "braid overlay top --broker 127.0.0.1:7000", "braid overlay top --json --interval 10 --count 6"
+    )
+)
+def top(
+    broker: _Broker = BROKER_DEFAULT,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many looks.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per look.")] = False,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 3.0,
+) -> None:
+    """Watch what every broker of the network is doing: publications in and out, queues, links, clients.
+
+    Ends with Ctrl-C or --count.
+    """
+    from braid.cli.overlay_views import watch
+
+    def line(report: dict[str, Any]) -> None:
+        typer.echo(json.dumps(report, ensure_ascii=False))
+
+    door = _door(token, ca, certificate, key, timeout)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(watch(broker, door, interval_s=interval, count=count, line=line if as_json else None))

@@ -1,0 +1,237 @@
+"""How is a machine doing, in numbers that Prometheus reads?
+
+Counters and gauges are taken from the machine's own `statistics()` at the moment somebody asks. Only the
+times of turns are collected as they happen: `TurnTimes` is handed to a `Node` as its `on_turn`.
+
+The package prometheus-client writes the text. It is loaded at the first request for it, so that a broker
+without it does everything else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from braid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
+    from braid.protocol.inputs import Input
+
+__all__ = ["Metrics", "Reporting", "TurnTimes", "require_prometheus"]
+
+# Upper bounds in microseconds, from a turn that does almost nothing to one that everybody notices.
+BOUNDS_US: Final = (
+    10,
+    25,
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    1_000_000,
+)
+
+_COUNTERS: Final = {
+    "received": "Publications that arrived, from clients and links.",
+    "published": "Publications that arrived from clients of this broker.",
+    "delivered": "Publications handed to clients of this broker.",
+    "forwarded": "Publications passed on to neighbours.",
+    "duplicates": "Publications that had been here before and were dropped.",
+    "refused": "Publications that were beyond their publisher's grant.",
+    "dropped": "Publications dropped for consumers or links that were behind.",
+    "stored": "Rows appended to the logs of durable subscriptions.",
+    "looped": "Publications that had crossed too many links.",
+    "resent_frames": "Frames sent again after a connection was lost.",
+    "matched_batches": "Batches matched against the subscriptions.",
+}
+_GAUGES: Final = {
+    "clients": "Clients that are connected.",
+    "clients_behind": "Clients that hold others up because they read too slowly.",
+    "client_waiting_bytes": "Bytes waiting for all clients together.",
+    "links": "Neighbours that are known, linked or not.",
+    "links_up": "Neighbours with a connection.",
+    "ready": "1 when publications are accepted.",
+    "store_unsafe_bytes": "Bytes handed to the store and not yet safe on disk.",
+    "store_failed": "1 when the store has failed; only a restart helps.",
+}
+_LINK_GAUGES: Final = {
+    "link_waiting_bytes": "Bytes waiting to be sent to a neighbour.",
+    "link_unacknowledged_bytes": "Bytes sent to a neighbour that has not acknowledged them.",
+    "link_unsettled_bytes": "Bytes of acknowledged delivery that those behind a neighbour have not settled.",
+}
+
+
+class Reporting(Protocol):
+    """What metrics need of a machine."""
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot: `counters`, `routing`, and plain numbers beside them."""
+
+
+class TurnTimes:
+    """How long turns took, by the kind of input; call it after each turn."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._sums_us: dict[str, int] = {}
+
+    def __call__(self, stimulus: Input, duration_us: int) -> None:
+        kind = type(stimulus).__name__
+        counts = self._counts.get(kind)
+        if counts is None:
+            counts = self._counts[kind] = [0] * (len(BOUNDS_US) + 1)
+            self._sums_us[kind] = 0
+        counts[bisect_left(BOUNDS_US, duration_us)] += 1
+        self._sums_us[kind] += duration_us
+
+    def histograms(self) -> Iterator[tuple[str, list[tuple[str, float]], float]]:
+        """Kind, cumulative counts by upper bound in seconds as text, and the sum in seconds."""
+        for kind in sorted(self._counts):
+            total = 0
+            buckets = []
+            bounds = (*(str(bound / 1e6) for bound in BOUNDS_US), "+Inf")
+            for bound, count in zip(bounds, self._counts[kind], strict=True):
+                total += count
+                buckets.append((bound, float(total)))
+            yield kind, buckets, self._sums_us[kind] / 1e6
+
+
+def require_prometheus() -> None:
+    """Raise a `ConfigurationError` that says what to install, unless prometheus-client is there."""
+    if find_spec("prometheus_client") is None:
+        raise ConfigurationError(
+            "metrics need the package prometheus-client; install it with: pip install 'braid-pubsub[network]'"
+        )
+
+
+class Metrics:
+    """The metrics of one machine."""
+
+    def __init__(self, machine: Reporting, turns: TurnTimes | None = None) -> None:
+        self._machine = machine
+        self._turns = turns
+        self._registry: CollectorRegistry | None = None
+
+    def text(self) -> bytes:
+        """Everything in the text format of Prometheus.
+
+        Raises:
+            ConfigurationError: prometheus-client is not installed.
+        """
+        require_prometheus()
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            self._registry.register(self)
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: the names depend on what the machine reports."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus-client for each request."""
+        found = self._machine.statistics()
+        broker = str(found.get("broker", ""))
+        yield from _counters(broker, found.get("counters", {}))
+        yield from _gauges(broker, found)
+        yield from _routing(broker, found.get("routing", {}))
+        yield from _logs(broker, found.get("durable_logs", {}))
+        yield from self._turn_times(broker)
+
+    def _turn_times(self, broker: str) -> Iterator[Metric]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        if self._turns is None:
+            return
+        family = HistogramMetricFamily(
+            "braid_turn_seconds",
+            "Time to take in one input and do everything it leads to.",
+            labels=["broker", "input"],
+        )
+        for kind, buckets, sum_s in self._turns.histograms():
+            family.add_metric([broker, kind], buckets, sum_value=sum_s)
+        yield family
+
+
+def _counters(broker: str, counters: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
+
+    for name, help_text in _COUNTERS.items():
+        if name in counters:
+            family = CounterMetricFamily(f"braid_{name}", help_text, labels=["broker"])
+            family.add_metric([broker], float(counters[name]))
+            yield family
+    if "match_us" in counters:
+        summary = SummaryMetricFamily(
+            "braid_match_seconds", "Time spent matching batches against subscriptions.", labels=["broker"]
+        )
+        summary.add_metric([broker], int(counters.get("matched_batches", 0)), counters["match_us"] / 1e6)
+        yield summary
+
+
+def _gauges(broker: str, found: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name, help_text in _GAUGES.items():
+        if name in found:
+            family = GaugeMetricFamily(f"braid_{name}", help_text, labels=["broker"])
+            family.add_metric([broker], float(found[name]))
+            yield family
+    for name, help_text in _LINK_GAUGES.items():
+        family = GaugeMetricFamily(f"braid_{name}", help_text, labels=["broker", "neighbour"])
+        for neighbour, size in sorted(found.get(name, {}).items()):
+            family.add_metric([broker, neighbour], float(size))
+        yield family
+
+
+def _routing(broker: str, routing: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name in ("subscriptions", "advertisements"):
+        if name in routing:
+            family = GaugeMetricFamily(
+                f"braid_{name}", f"{name.capitalize()} that this broker knows of.", labels=["broker"]
+            )
+            family.add_metric([broker], float(routing[name]))
+            yield family
+    ratio = GaugeMetricFamily(
+        "braid_link_covering_ratio",
+        "Share of the subscriptions for a neighbour that it need not be told, for others cover them.",
+        labels=["broker", "neighbour"],
+    )
+    for neighbour, told in sorted(routing.get("links", {}).items()):
+        ratio.add_metric([broker, neighbour], covering_ratio(told))
+    yield ratio
+
+
+def covering_ratio(link: Mapping[str, Any]) -> float:
+    """hidden / (told + hidden); 0 where there is nothing to tell."""
+    told, hidden = int(link.get("subscriptions_told", 0)), int(link.get("subscriptions_hidden", 0))
+    return hidden / (told + hidden) if told + hidden else 0.0
+
+
+def _logs(broker: str, logs: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(
+        "braid_durable_log_unacknowledged",
+        "Rows of a durable subscription that its reader has not acknowledged.",
+        labels=["broker", "log"],
+    )
+    for name, log in sorted(logs.items()):
+        family.add_metric([broker, name], float(max(0, log["next_offset"] - 1 - log["acknowledged"])))
+    yield family

@@ -1,0 +1,104 @@
+"""Do the numbers of a machine reach Prometheus under the right names?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from braid.broker.core import BrokerCore
+from braid.broker.settings import BrokerSettings
+from braid.errors import ConfigurationError
+from braid.protocol.inputs import Tick
+from braid.runtime import metrics
+from braid.runtime.metrics import Metrics, TurnTimes
+
+STATISTICS: dict[str, Any] = {
+    "broker": "A",
+    "counters": {
+        "received": 7,
+        "delivered": 5,
+        "resent_frames": 2,
+        "matched_batches": 4,
+        "match_us": 3_000_000,
+    },
+    "routing": {
+        "subscriptions": 9,
+        "advertisements": 1,
+        "links": {
+            "B": {"subscriptions_told": 1, "subscriptions_hidden": 3},
+            "C": {"subscriptions_told": 0, "subscriptions_hidden": 0},
+        },
+    },
+    "clients": 3,
+    "ready": True,
+    "link_waiting_bytes": {"B": 10},
+    "durable_logs": {"orders": {"next_offset": 10, "acknowledged": 6, "read": False}},
+}
+
+
+class Machine:
+    def statistics(self) -> dict[str, Any]:
+        return STATISTICS
+
+
+def samples(text: bytes) -> dict[tuple[str, ...], float]:
+    """Values by name and labels other than the broker's."""
+    return {
+        (
+            sample.name,
+            *(f"{key}={value}" for key, value in sorted(sample.labels.items()) if key != "broker"),
+        ): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_names_and_values() -> None:
+    turns = TurnTimes()
+    for duration_us in (5, 10, 11, 2_000_000):
+        turns(Tick(), duration_us)
+    found = samples(Metrics(Machine(), turns).text())
+    expected = {
+        ("braid_received_total",): 7,
+        ("braid_delivered_total",): 5,
+        ("braid_resent_frames_total",): 2,
+        ("braid_match_seconds_count",): 4,
+        ("braid_match_seconds_sum",): 3,
+        ("braid_subscriptions",): 9,
+        ("braid_clients",): 3,
+        ("braid_ready",): 1,
+        ("braid_link_waiting_bytes", "neighbour=B"): 10,
+        ("braid_link_covering_ratio", "neighbour=B"): 0.75,
+        ("braid_link_covering_ratio", "neighbour=C"): 0,
+        ("braid_durable_log_unacknowledged", "log=orders"): 3,
+        ("braid_turn_seconds_bucket", "input=Tick", "le=1e-05"): 2,
+        ("braid_turn_seconds_bucket", "input=Tick", "le=2.5e-05"): 3,
+        ("braid_turn_seconds_bucket", "input=Tick", "le=+Inf"): 4,
+        ("braid_turn_seconds_count", "input=Tick"): 4,
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert found["braid_turn_seconds_sum", "input=Tick"] == pytest.approx(2.000026)
+
+
+def test_everything_a_broker_counts_is_there() -> None:
+    core = BrokerCore(BrokerSettings(broker_id="A"), incarnation="1", seed=1)
+    core.handle(Tick(), 0)
+    found = samples(Metrics(core).text())
+    counted = set(core.statistics()["counters"]) - {"match_us"}
+    assert {f"braid_{name}_total" for name in counted} <= {key[0] for key in found}
+    plain = {name for name, value in core.statistics().items() if isinstance(value, int)}
+    assert {f"braid_{name}" for name in plain} <= {key[0] for key in found}
+
+
+def test_every_metric_has_a_help_text() -> None:
+    text = Metrics(Machine(), TurnTimes()).text().decode()
+    for family in text_string_to_metric_families(text):
+        assert family.documentation.endswith(".")
+
+
+def test_without_prometheus_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"braid-pubsub\[network\]"):
+        Metrics(Machine()).text()
