@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test lint bench benchbroker reliability docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -38,6 +38,14 @@ bench: $(VENV)/.stamp-bench ## measure matching against its rivals, into benchma
 	@mkdir -p benchmarks
 	@$(BIN)/braid bench matching --output benchmarks/matching.json
 
+benchbroker: $(VENV)/.stamp-bench ## measure brokers against their rivals, into benchmarks/broker.json
+	@mkdir -p benchmarks
+	@$(BIN)/braid bench broker --install
+	@$(BIN)/braid bench broker --output benchmarks/broker.json
+
+reliability: $(VENV)/.stamp-everything ## a minute of kill -9 and broken connections, nothing lost or doubled
+	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20
+
 docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@echo "running the examples in README.md and docs/"
 	@$(BIN)/python -m pytest tests/docs
@@ -58,7 +66,7 @@ $(VENV)/.stamp-core: pyproject.toml $(VENV)/.stamp-venv
 
 $(VENV)/.stamp-bench: pyproject.toml $(VENV)/.stamp-venv
 	@echo "installing braid and the rivals of the benchmark"
-	@$(PIP) --editable '.[bench]'
+	@$(PIP) --editable '.[bench,network]'
 	@touch $(VENV)/.stamp-core $@
 
 $(VENV)/.stamp-everything: pyproject.toml $(VENV)/.stamp-venv

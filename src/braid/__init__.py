@@ -10,6 +10,12 @@ exactly the subscribers whose predicate it satisfies.
         bus.publish({"symbol": "ACME", "price": 12.5})
         print(quotes.get()["price"])
 
+Across processes and hosts, the same with brokers in between:
+
+    async with braid.connect("braid://127.0.0.1:7000") as client:
+        quotes = await client.subscribe("symbol = 'ACME' AND price > 10")
+        await client.publish({"symbol": "ACME", "price": 12.5})
+
 Names are loaded when they are first used, so that `import braid` costs next to nothing.
 """
 
@@ -21,38 +27,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from braid.embedded import Bus, Subscription, open
     from braid.errors import (
+        AccessDeniedError,
+        AuthenticationError,
         BraidError,
         BusClosedError,
         ConfigurationError,
+        ConnectionLostError,
         FilterError,
         FilterSyntaxError,
         IndexKeyError,
+        NetworkError,
         PublicationError,
         PublishDeadlockError,
         PublishTimeoutError,
+        RequestRefusedError,
         SlowConsumerError,
     )
     from braid.language import Explanation, Filter, Publication, Range, filter_from_pattern, flatten, to_spark
     from braid.matching import FilterIndex
+    from braid.runtime import Client, StoredPublication, SyncClient, TlsSettings, connect, connect_sync
 
 __all__ = [
+    "AccessDeniedError",
+    "AuthenticationError",
     "BraidError",
     "Bus",
     "BusClosedError",
+    "Client",
     "ConfigurationError",
+    "ConnectionLostError",
     "Explanation",
     "Filter",
     "FilterError",
     "FilterIndex",
     "FilterSyntaxError",
     "IndexKeyError",
+    "NetworkError",
     "Publication",
     "PublicationError",
     "PublishDeadlockError",
     "PublishTimeoutError",
     "Range",
+    "RequestRefusedError",
     "SlowConsumerError",
+    "StoredPublication",
     "Subscription",
+    "SyncClient",
+    "TlsSettings",
+    "connect",
+    "connect_sync",
     "filter_from_pattern",
     "flatten",
     "open",
@@ -62,23 +85,34 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "AccessDeniedError": "errors",
+    "AuthenticationError": "errors",
     "BraidError": "errors",
     "Bus": "embedded",
     "BusClosedError": "errors",
+    "Client": "runtime",
     "ConfigurationError": "errors",
+    "ConnectionLostError": "errors",
     "Explanation": "language",
     "Filter": "language",
     "FilterError": "errors",
     "FilterIndex": "matching",
     "FilterSyntaxError": "errors",
     "IndexKeyError": "errors",
+    "NetworkError": "errors",
     "Publication": "language",
     "PublicationError": "errors",
     "PublishDeadlockError": "errors",
     "PublishTimeoutError": "errors",
     "Range": "language",
+    "RequestRefusedError": "errors",
     "SlowConsumerError": "errors",
+    "StoredPublication": "runtime",
     "Subscription": "embedded",
+    "SyncClient": "runtime",
+    "TlsSettings": "runtime",
+    "connect": "runtime",
+    "connect_sync": "runtime",
     "filter_from_pattern": "language",
     "flatten": "language",
     "open": "embedded",

@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(
     help="Measure Braid against its rivals.",
-    epilog=_examples("braid bench matching --quick"),
+    epilog=_examples("braid bench matching --quick", "braid bench broker --quick"),
     no_args_is_help=True,
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
@@ -380,6 +380,68 @@ def matching(
         typer.echo(_json_text(report))
     else:
         print_report(report)
+
+
+@bench.command(
+    "broker",
+    epilog=_examples(
+        "braid bench broker --install",
+        "braid bench broker --quick",
+        "braid bench broker --json --output benchmarks/broker.json",
+        "braid bench broker --scenario one-to-one --scenario filtering-5000",
+    ),
+)
+def bench_broker(
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", "-s", help="May be repeated. \\[default: all]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Some minutes: without 50,000 subscriptions, shorter timing.")
+    ] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Only install the rivals (Debian packages), then stop.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also store the report there, after every scenario."
+        ),
+    ] = None,
+) -> None:
+    """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
+
+    nats-server, mosquitto, rabbitmq-server and activemq take part where they are installed. Every delivery is
+    counted, and a wrong count ends the run. All servers listen on the loopback interface only.
+    """
+    from braid.bench.brokers import (
+        bench_brokers,
+        broker_settings_for,
+        contenders,
+        install_rivals,
+        print_broker_report,
+    )
+
+    if install:
+        for line in install_rivals():
+            say(line)
+        return
+    settings = broker_settings_for(scenarios=scenario, quick=quick, seed=seed)
+    if output is not None:
+        require_writable(output)
+
+    def store(report: dict[str, Any]) -> None:
+        if output is not None:
+            with open_output(output) as sink:
+                sink.write((_json_text(report) + "\n").encode())
+
+    report = bench_brokers(settings, contenders(), store=store)
+    store(report)
+    if as_json:
+        typer.echo(_json_text(report))
+    else:
+        print_broker_report(report)
 
 
 def _json_text(content: object) -> str:

@@ -1,10 +1,10 @@
-"""What does a message cost in other people's brokers, on the same work and in the same run?"""
+"""What does a message cost in Braid and in other brokers, on the same work and in the same run?"""
 
 from __future__ import annotations
 
 from braid.bench.brokers.contest import SCENARIOS, BrokerBenchSettings
 from braid.bench.brokers.install import install_rivals
-from braid.bench.brokers.report import bench_brokers, broker_settings_for, rivals
+from braid.bench.brokers.report import bench_brokers, broker_settings_for, contenders, rivals
 from braid.bench.brokers.tables import print_broker_report
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "BrokerBenchSettings",
     "bench_brokers",
     "broker_settings_for",
+    "contenders",
     "install_rivals",
     "print_broker_report",
     "rivals",

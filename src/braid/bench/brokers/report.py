@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from braid.bench.brokers.contender import Contender
 
-__all__ = ["bench_brokers", "broker_settings_for", "rivals"]
+__all__ = ["bench_brokers", "broker_settings_for", "contenders", "rivals"]
 
 _METHOD = (
     "All servers run side by side on this machine, over the loopback interface, without persistence and "
@@ -35,6 +35,11 @@ _METHOD = (
     "a message to the socket until it was read, one message at a time at a steady rate. Other work on the "
     "machine makes rates and latencies worse, and processor time less so."
 )
+
+
+def contenders() -> list[Contender]:
+    """Braid, and the brokers that come from Debian."""
+    return [Braid(), *rivals()]
 
 
 def rivals() -> list[Contender]:
