@@ -68,6 +68,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerCore"]
 
+# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
+# some hundred bytes.
+ANSWERS_MAX = 200_000
+
+# Batches are joined up to this size: larger ones gain nothing, and a frame must not become too long.
+JOINED_BYTES_MAX = 256 * 1024
+
 
 class BrokerCore:
     """One broker."""
@@ -122,6 +129,7 @@ class BrokerCore:
         )
         self._links.when_ready = self._release_publications
         self._links.when_known = self._durables.keep_neighbour
+        self._subscriptions.when_advertised = self._publish.release
         self._review_at_us: int | None = None
         self._drain_until_us: int | None = None
         self._drained = False
@@ -133,7 +141,7 @@ class BrokerCore:
         if settings.flooding:
             self._subscriptions.announce_anything()
         self._on_message: dict[type, Callable[[Any, Any], None]] = {
-            Ping: lambda party, message: self._postroom.aside(party, Pong(message.number)),
+            Ping: self._pinged,
             Pong: lambda party, message: None,
             Acknowledgement: self._acknowledged,
             Goodbye: self._goodbye,
@@ -244,6 +252,8 @@ class BrokerCore:
             for frame in group:
                 if frame.sequence == 0 or party.channel.accept(frame):
                     handler(party, frame.body)
+        if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
+            raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
         if party.channel.acknowledgement_waits:
             if not party.line:
                 party.line.advance()
@@ -257,9 +267,7 @@ class BrokerCore:
         return handler
 
     def _batches(self, party: Party, frames: Sequence[Frame]) -> None:
-        batches = [
-            (frame.sequence, frame.body) for frame in frames if isinstance(frame.body, PublicationBatch)
-        ]
+        batches = _joined(frames)
         if not batches:
             return
         if isinstance(party, Client):
@@ -271,6 +279,11 @@ class BrokerCore:
             self._publish.from_client(party, batches)
         elif isinstance(party, Link):
             self._publish.from_link(party, batches)
+
+    def _pinged(self, party: Party, message: Ping) -> None:
+        # One who takes nothing gets no answers that would only pile up.
+        if party.channel.writable:
+            self._postroom.aside(party, Pong(message.number))
 
     def _acknowledged(self, party: Party, message: Acknowledgement) -> None:
         for release in party.channel.acknowledged(message):
@@ -441,6 +454,36 @@ class BrokerCore:
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""
         return self._operator.statistics()
+
+
+def _joined(frames: Sequence[Frame]) -> list[tuple[int, PublicationBatch]]:
+    """The batches of several frames. Small ones of one publisher are made one, to be routed at once.
+
+    Acknowledged ones stay apart: each frame is settled by itself.
+    """
+    groups: list[list[PublicationBatch]] = []
+    numbers: list[int] = []
+    size = 0
+    for sequence, batch in frames:
+        if not isinstance(batch, PublicationBatch):
+            continue
+        size += batch.size
+        if groups and size <= JOINED_BYTES_MAX and not batch.acknowledged and _continues(batch, groups[-1]):
+            groups[-1].append(batch)
+            numbers[-1] = sequence
+        else:
+            groups.append([batch])
+            numbers.append(sequence)
+            size = batch.size
+    return [
+        (number, group[0] if len(group) == 1 else PublicationBatch.joined(group))
+        for number, group in zip(numbers, groups, strict=True)
+    ]
+
+
+def _continues(batch: PublicationBatch, group: Sequence[PublicationBatch]) -> bool:
+    # The first of them too: rows say how far they are from it, and that is bounded.
+    return batch.continues(group[-1]) and batch.continues(group[0])
 
 
 def _kind(frame: Frame) -> type:

@@ -330,8 +330,12 @@ class DurableDesk:
             rows: list[tuple[int, LogRow]] = []
             size = 0
             while start + len(rows) < len(log.tail) and size + log.unsettled_bytes < window:
-                rows.append(log.tail[start + len(rows)])
-                size += len(rows[-1][1].record) + _ROW_BYTES
+                row = log.tail[start + len(rows)]
+                cost = len(row[1].record) + _ROW_BYTES
+                if rows and size + cost > window:
+                    break  # a large row goes alone: the reader accepts only frames of a certain size
+                rows.append(row)
+                size += cost
             self._send(log, client, rows)
 
     def _was_read(self, log: DurableLog, last: int, answer: LogRead) -> None:
@@ -410,7 +414,8 @@ class DurableDesk:
 
 
 def _key(owner: str, name: str) -> str:
-    return f"{owner}/{name}"
+    # A slash in an owner's name must not make it somebody else with another log.
+    return f"{owner.replace('%', '%25').replace('/', '%2F')}/{name}"
 
 
 def _unknown(name: str) -> RequestRefusedError:

@@ -80,20 +80,34 @@ class PublishDesk:
         ]
         kept = bool(client.unrouted)
         client.unrouted.extend(checked)
-        if not kept and self._links.ready:
+        if not kept:
             self.release(client)
+        if client.unrouted:
+            # Without further credit, what is kept stays within the window that the client has.
+            client.held_up_by.add(self)
+            client.channel.withheld = True
 
     def release(self, client: Client) -> None:
         """Route what was kept, as soon as everybody knows that it may come."""
-        if not client.unrouted:
+        if not client.unrouted or not self._links.ready:
             return
-        if self._expected(client, client.unrouted):
+        try:
+            expected = self._expected(client, client.unrouted)
+        except PublicationError:
+            client.unrouted = [(self._possible(client, batch), pending) for batch, pending in client.unrouted]
+            expected = self._expected(client, client.unrouted)
+        if expected:
             self._route_kept(client)
-        else:
+        elif not client.advertising or client.connection is None:
+            # (One that has gone has taken its advertisements with it.)
             self._subscriptions.announce_anything(lambda: self._route_kept(client))
 
     def _route_kept(self, client: Client) -> None:
         kept, client.unrouted = client.unrouted, []
+        if self in client.held_up_by:
+            client.held_up_by.discard(self)
+            client.channel.withheld = bool(client.held_up_by)
+            self._postroom.changed(client)
         if kept:
             self._route(client, kept)
 
@@ -101,7 +115,7 @@ class PublishDesk:
         """Whether subscriptions to these publications have found their way here."""
         if self._subscriptions.universal or not self._links.links:
             return True
-        if client.advertised is None:
+        if client.advertised is None or client.advertising or client.connection is None:
             return False
         return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
 
@@ -114,8 +128,12 @@ class PublishDesk:
             )
         if batch.hops:
             raise RemoteProtocolError("a client's publications have crossed no link")
+        try:
+            permitted = client.principal.permitted_rows(batch.attributes())
+        except PublicationError:
+            batch = self._possible(client, batch)
+            permitted = client.principal.permitted_rows(batch.attributes())
         attributes = batch.attributes()
-        permitted = client.principal.permitted_rows(attributes) if attributes else None
         if permitted is not None and not permitted.all():
             refused = np.flatnonzero(~permitted)
             refusal = client.principal.refused_publication(attributes[int(refused[0])])
@@ -189,6 +207,9 @@ class PublishDesk:
         return _Route(batch, pending)
 
     def _match(self, source: Party, routes: Sequence[_Route]) -> None:
+        if any(link.channel.holding for link in self._links.links.values()):
+            # All rows are kept for such a link, also those that matching may not look at.
+            self._without_impossible(source, routes)
         try:
             matrix = self._destinations(routes)
         except PublicationError:
@@ -211,24 +232,36 @@ class PublishDesk:
         return self._subscriptions.tables.destinations(attributes)
 
     def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
-        """Take out the rows with values that no publication can have; their sender hears of it.
+        """Take out the rows with values that no publication can have.
 
         Matching looks at every value anyway, so rows are not checked one by one before it complains.
         """
         first = 0
         for route in routes:
-            kept = []
-            for row, values in enumerate(route.batch.attributes()):
-                try:
-                    checked_attributes(values)
-                    kept.append(row)
-                except PublicationError as error:
-                    if not isinstance(source, Client):
-                        raise RemoteProtocolError(f"a publication that cannot be: {error}") from None
-                    self._refuse(source, route.batch, np.array([row]), "publication", str(error))
-            route.batch = route.batch.select(np.array(kept, np.int64))
+            route.batch = self._possible(source, route.batch)
             route.first = first
-            first += len(kept)
+            first += len(route.batch)
+
+    def _possible(self, source: Party, batch: PublicationBatch) -> PublicationBatch:
+        """The rows whose values a publication can have. A client hears of the others; a neighbour should
+        not have passed them on, but if that ended its connection, it would send them again on the next."""
+        kept = []
+        for row, values in enumerate(batch.attributes()):
+            try:
+                checked_attributes(values)
+                kept.append(row)
+            except PublicationError as error:
+                if isinstance(source, Client):
+                    self._refuse(source, batch, np.array([row]), "publication", str(error))
+                else:
+                    self._postroom.counters.refused += 1
+                    self._postroom.note(
+                        "error",
+                        "a neighbour passed on what cannot be",
+                        neighbour=source.name,
+                        reason=str(error),
+                    )
+        return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
 
     def _hand_over(
         self, source: Party, routes: Sequence[_Route], destination: Hashable, rows: IntArray | None
@@ -267,7 +300,7 @@ class PublishDesk:
             if not link.channel.holding or link is source:
                 continue
             for route in routes:
-                if route.pending is not None:
+                if route.pending is not None and len(route.batch):
                     self._subscriptions.announce_anything()  # as `LinkDesk` does, for the same reason
                     care = route.pending.share()
                     self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)

@@ -44,6 +44,8 @@ class SubscriptionDesk:
         self._universal_waiting: list[Callable[[], None]] = []
         self.lose_track: Callable[[Link], None] = _ignore
         """Called for a link that could not be asked who is interested behind it."""
+        self.when_advertised: Callable[[Client], None] = _ignore
+        """Called when everybody knows what a client says it publishes."""
         self._postroom = postroom
         self._links = links
         self._requests = 0
@@ -94,8 +96,15 @@ class SubscriptionDesk:
             self.fail(client, message.request, error)
             return
         client.advertised.add(message.key, filter)
+        client.advertising += 1
         tells = self.tables.advertise([(f"{client.key}/{message.key}", filter)], client, link=False)
-        self._answer_when_known(tells, lambda: self._done(client, message.request, str(filter)))
+
+        def known() -> None:
+            client.advertising -= 1
+            self._done(client, message.request, str(filter))
+            self.when_advertised(client)
+
+        self._answer_when_known(tells, known)
 
     def unadvertise_client(self, client: Client, message: Unadvertise) -> None:
         """A client takes an advertisement back."""
@@ -309,5 +318,5 @@ def _message_of(tell: Tell, request: int) -> Message:
     return kind(request, tell.key, str(tell.filter))
 
 
-def _ignore(link: Link) -> None:
+def _ignore(party: Party) -> None:
     """Nobody wants to hear."""

@@ -128,6 +128,8 @@ class Client(Party):
         self.destinations: dict[int, ClientDestination] = {}
         self.advertised: FilterIndex[str] | None = None
         """What it says it publishes; None as long as it says nothing."""
+        self.advertising = 0
+        """Its advertisements that not everybody knows of yet; its publications wait for them."""
         self.unrouted: list[tuple[PublicationBatch, Pending | None]] = []
         """Batches that wait until subscriptions can have found their way here (bounded by its credit)."""
         self.logs: set[str] = set()

@@ -15,7 +15,7 @@ from braid.broker.settings import checked_broker_id
 from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Greeted, Send
-from braid.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,6 +200,12 @@ class Reception:
 
     def _welcomed(self, connection: int, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
+        if address not in self._links.neighbours:
+            # We were detached while the connection was being made.
+            goodbye = Goodbye("detached", detach=True)
+            self._postroom.effect(Send(connection, [Frame(0, goodbye)]))
+            self._postroom.effect(Close(connection, "detached"))
+            return None
         self._links.require_other(_checked_id(welcome.name))
         known = self._links.links.get(welcome.name)
         if known is not None and known.connection is not None:

@@ -67,8 +67,8 @@ def run_broker(configuration: Configuration) -> None:
     configure_logs(
         configuration.broker.broker_id, format=configuration.log.format, level=configuration.log.level
     )
-    # Publications make many short-lived objects, and none of them in circles: look for circles less often, and
-    # never among what was there from the start.
+    # Publications make many short-lived objects, and none of them in circles: look for circles less often,
+    # and never among what was there from the start.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 100)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -43,14 +43,20 @@ _ORDERED = 2
 _RECEIPT = 4
 
 _SEQUENCE_MAX = 2**63 - 1
+# Rows say how far they are from the first, in 32 bits.
+_OFFSET_MAX = 2**32
 
 _RANGE_EXTENSION = 1
 
 
 class _Attributes(msgspec.Struct, array_like=True):
-    """The part of a record that routing looks at."""
+    """A record without a copy of its body. Routing looks at the attributes only, but a record that
+    subscribers could not read must not get to them, so that all of it is checked."""
 
     attributes: dict[str, Any]
+    published_at_us: int = 0
+    body: memoryview = memoryview(b"")
+    content_type: str = ""
 
 
 class _Record(msgspec.Struct, array_like=True):
@@ -240,6 +246,33 @@ class PublicationBatch:
             selected._attributes = [attributes[row] for row in places]
         return selected
 
+    def continues(self, earlier: PublicationBatch) -> bool:
+        """Whether both can travel as one batch, this one behind the other."""
+        return (
+            self.publisher == earlier.publisher
+            and self.flags | _RECEIPT == earlier.flags | _RECEIPT
+            and (self.hops, self.target) == (earlier.hops, earlier.target)
+            and bool(self.sequences[0] > earlier.sequences[-1])
+            and self.sequences[-1] - earlier.sequences[0] < _OFFSET_MAX
+        )
+
+    @classmethod
+    def joined(cls, batches: Sequence[PublicationBatch]) -> PublicationBatch:
+        """Several batches as one; each continues the one before."""
+        first = batches[0]
+        flags = first.flags
+        for batch in batches:
+            flags |= batch.flags
+        return cls(
+            first.publisher,
+            np.concatenate([batch.sequences for batch in batches]),
+            b"".join([batch._records for batch in batches]),
+            np.concatenate([batch._lengths for batch in batches]),
+            flags=flags,
+            hops=first.hops,
+            target=first.target,
+        )
+
     def readdressed(self, *, target: int = 0, further: bool = False) -> PublicationBatch:
         """The same rows for another receiver, `further` by one hop."""
         copy = PublicationBatch.__new__(PublicationBatch)
@@ -251,8 +284,9 @@ class PublicationBatch:
         copy.size = self.size
         copy._records = self._records
         copy._lengths = self._lengths
-        copy._pieces = self._pieces
-        copy._attributes = self._attributes
+        # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
+        copy._pieces = None
+        copy._attributes = None
         return copy
 
     def pieces(self, sequence: int) -> Iterable[bytes]:

@@ -79,6 +79,8 @@ class Channel(Generic[Care]):
         """Publications that have not been sent for lack of credit or connection."""
         self.unacknowledged_bytes = 0
         """Sent, and not known to have arrived."""
+        self.unacknowledged_messages = 0
+        """The same of messages."""
         self.unsettled_bytes = 0
         """Arrived, and kept until everybody downstream has them."""
         # Receiving.
@@ -141,6 +143,7 @@ class Channel(Generic[Care]):
         outgoing.sequence = self._sent
         self._unacknowledged.append(outgoing)
         self.unacknowledged_bytes += outgoing.size
+        self.unacknowledged_messages += not outgoing.size
         return Frame(self._sent, outgoing.body)
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> list[Care]:
@@ -165,6 +168,7 @@ class Channel(Generic[Care]):
         while self._unacknowledged and self._unacknowledged[0].sequence <= self._peer_received:
             outgoing = self._unacknowledged.popleft()
             self.unacknowledged_bytes -= outgoing.size
+            self.unacknowledged_messages -= not outgoing.size
             if outgoing.care is not None:
                 self._unsettled.append(outgoing)
                 self.unsettled_bytes += outgoing.size
@@ -242,6 +246,7 @@ class Channel(Generic[Care]):
         for line in (self._messages, self._batches, self._unacknowledged, self._unsettled):
             line.clear()
         self.waiting_bytes = self.unacknowledged_bytes = self.unsettled_bytes = 0
+        self.unacknowledged_messages = 0
         return cares
 
     def _in_order(self) -> Iterator[_Outgoing[Care]]:
@@ -287,6 +292,7 @@ class Channel(Generic[Care]):
         self._batches = deque(again)
         self.waiting_bytes = sum(outgoing.size for outgoing in again)
         self.unacknowledged_bytes = self.unsettled_bytes = 0
+        self.unacknowledged_messages = 0
         self._sent = self._sent_bytes = self._peer_received = self._peer_settled = 0
         self._credit = self._peer_window = credit
         self.received = self.received_bytes = self.settled = 0

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from braid.bench.brokers.clients import Amqp, Mqtt, Nats, Stomp
+from braid.bench.brokers.clients.braid import Braid
 from braid.bench.brokers.contest import MAIN_OUTSTANDING, SCENARIOS, BrokerBenchSettings, hold_scenario
 from braid.bench.brokers.goals import DOCUMENTED, decide_broker_goals, server_cost
 from braid.bench.environment import describe_environment
