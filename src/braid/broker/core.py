@@ -199,12 +199,11 @@ class BrokerCore:
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
-        times = (
-            self._review_at_us if self._review_at_us is not None else 0,
-            self._postroom.deadline_us(),
-            self._links.next_dial_us(),
-        )
-        return min(time for time in times if time is not None)
+        deadline = self._review_at_us if self._review_at_us is not None else 0
+        for time in (self._postroom.deadline_us(), self._links.next_dial_us()):
+            if time is not None and time < deadline:
+                deadline = time
+        return deadline
 
     # Messages.
 
@@ -461,6 +460,9 @@ def _joined(frames: Sequence[Frame]) -> list[tuple[int, PublicationBatch]]:
 
     Acknowledged ones stay apart: each frame is settled by itself.
     """
+    if len(frames) == 1:
+        sequence, batch = frames[0]
+        return [(sequence, batch)] if isinstance(batch, PublicationBatch) else []
     groups: list[list[PublicationBatch]] = []
     numbers: list[int] = []
     size = 0

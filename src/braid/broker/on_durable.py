@@ -149,6 +149,8 @@ class DurableDesk:
             self.stop_reading(log.reader, log.key)
         client.logs.add(log.key)
         log.reader = client
+        # The connection before may have broken while it said so.
+        self._done_with(log, message.resume_after)
         log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
         log.next_to_send = min(log.next_to_send, log.next_offset)
         log.unsettled_bytes = 0
@@ -195,9 +197,11 @@ class DurableDesk:
     def acknowledge(self, client: Client, message: Acknowledge) -> None:
         """The reader is done with everything up to an offset."""
         log = self._of(client, message.name)
-        if log is None or log.reader is not client:
-            return
-        offset = min(message.offset, log.safe_offset - 1)
+        if log is not None and log.reader is client:
+            self._done_with(log, message.offset)
+
+    def _done_with(self, log: DurableLog, offset: int) -> None:
+        offset = min(offset, log.safe_offset - 1)
         if offset > log.acknowledged:
             log.acknowledged = offset
             self._operations.append(AcknowledgeLog(log.key, offset))

@@ -139,6 +139,8 @@ class LinkDesk:
 
     def next_dial_us(self) -> int | None:
         """When the next attempt is due."""
+        if not self.neighbours:
+            return None
         times = [neighbour.dial_at_us for neighbour in self.neighbours.values()]
         return min((time for time in times if time is not None), default=None)
 

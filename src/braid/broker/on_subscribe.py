@@ -17,7 +17,7 @@ from braid.errors import FilterError, RemoteProtocolError, RequestRefusedError
 from braid.language import Filter
 from braid.matching import FilterIndex
 from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
-from braid.routing import RoutingTables, Verb
+from braid.routing import ANYTHING, RoutingTables, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from braid.protocol.messages import Message
     from braid.routing import Tell
 
-__all__ = ["ANYTHING", "SubscriptionDesk"]
-
-ANYTHING = Filter("TRUE")
+__all__ = ["SubscriptionDesk"]
 
 
 class SubscriptionDesk:

@@ -196,13 +196,15 @@ class Postroom:
     def _write(self, party: Party, acknowledge: bool) -> None:
         if party.connection is None:
             return
-        frames = [Frame(0, message) for message in party.outside]
-        party.outside.clear()
+        frames: list[Frame] = []
+        if party.outside:
+            frames.extend(Frame(0, message) for message in party.outside)
+            party.outside.clear()
         if party.again:
             self.counters.resent_frames += len(party.again)
             frames.extend(party.again)
             party.again = []
-        frames.extend(party.channel.take())
+        frames += party.channel.take()
         if acknowledge:
             told = party.channel.acknowledgement()
             if told is not None:

@@ -329,10 +329,9 @@ class PublicationBatch:
         except UnicodeDecodeError:
             raise RemoteProtocolError("the publisher's name in a batch is not UTF-8") from None
         if count == 1:
-            offset, length = _ONE_ROW.unpack_from(payload, rows_at)
-            sequences = np.array([base + offset], np.int64) if base + offset <= _SEQUENCE_MAX else None
-            lengths = np.array([length], np.int64)
-            total = length
+            offset, total = _ONE_ROW.unpack_from(payload, rows_at)
+            sequences = np.array((base + offset,), np.int64) if base + offset <= _SEQUENCE_MAX else None
+            lengths = np.array((total,), np.int64)
         else:
             table = np.frombuffer(payload, "<u4", 2 * count, rows_at).astype(np.int64)
             lengths = table[count:]

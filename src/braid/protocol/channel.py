@@ -113,7 +113,7 @@ class Channel(Generic[Care]):
 
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
-        if not self.connected:
+        if not self.connected or not (self._messages or self._batches):
             return []
         frames: list[Frame] = []
         while self._messages:

@@ -110,8 +110,10 @@ class FrameDecoder:
                 break
             if sequence > _SEQUENCE_MAX:
                 raise RemoteProtocolError(f"a frame's sequence number {sequence} is beyond 63 bits")
-            frames.append(Frame(sequence, _body(data, kind, start + _HEADER.size, stop)))
-            _check_sequenced(frames[-1])
+            body = _body(data, kind, start + _HEADER.size, stop)
+            if (sequence == 0) != (kind == _MESSAGE_KIND and isinstance(body, UNSEQUENCED)):
+                raise _wrongly_sequenced(sequence, body)
+            frames.append(Frame(sequence, body))
             start = stop
         else:
             self._needed_bytes = _HEADER.size
@@ -132,10 +134,8 @@ def _body(data: bytes, kind: int, start: int, stop: int) -> Body:
         raise RemoteProtocolError(f"a malformed message: {error}") from None
 
 
-def _check_sequenced(frame: Frame) -> None:
-    if isinstance(frame.body, UNSEQUENCED) != (frame.sequence == 0):
-        expected = "none" if frame.sequence else "one"
-        raise RemoteProtocolError(
-            f"a {type(frame.body).__name__} with the sequence number {frame.sequence}, "
-            f"where {expected} was expected"
-        )
+def _wrongly_sequenced(sequence: int, body: Body) -> RemoteProtocolError:
+    expected = "none" if sequence else "one"
+    return RemoteProtocolError(
+        f"a {type(body).__name__} with the sequence number {sequence}, where {expected} was expected"
+    )

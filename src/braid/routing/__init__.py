@@ -13,9 +13,10 @@ from braid.routing.duplicates import DuplicateFilter
 from braid.routing.forwarding import Forwarding, TreeForwarding
 from braid.routing.neighbour import LinkStatistics, Tell, Verb
 from braid.routing.overlap import OverlapIndex
-from braid.routing.tables import RoutingStatistics, RoutingTables
+from braid.routing.tables import ANYTHING, RoutingStatistics, RoutingTables
 
 __all__ = [
+    "ANYTHING",
     "Change",
     "CoveringSet",
     "DuplicateFilter",

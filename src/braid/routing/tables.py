@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from braid.errors import LocalProtocolError
+from braid.language.filters import Filter
+from braid.matching.columns import checked_publications
 from braid.matching.index import FilterIndex, GroupMatrix
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
@@ -22,10 +26,11 @@ from braid.routing.overlap import OverlapIndex
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
 
-    from braid.language.filters import Filter
     from braid.language.values import Value
 
-__all__ = ["RoutingStatistics", "RoutingTables"]
+__all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
+
+ANYTHING = Filter("TRUE")
 
 
 class RoutingStatistics(NamedTuple):
@@ -53,6 +58,11 @@ class _Entries:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def origins(self) -> int:
+        """How many places entries come from."""
+        return len(self._by_origin)
 
     def get(self, key: str) -> _Entry | None:
         return self._entries.get(key)
@@ -115,6 +125,8 @@ class RoutingTables:
         self._subscriptions = _Entries()
         self._advertisements = _Entries()
         self._overlaps = OverlapIndex()
+        self._takes_all: dict[Hashable, int] = {}
+        """Destinations that want everything, with how many subscriptions say so."""
 
     # Links.
 
@@ -161,9 +173,7 @@ class RoutingTables:
         """Remove subscriptions; with an `origin` only those that are still its own."""
         known = self._known(self._subscriptions, keys, origin)
         for key in known:
-            self._subscriptions.pop(key)
-            self.index.remove(key)
-            self._overlaps.remove(key)
+            self._leave_index(key, self._subscriptions.pop(key))
         return [
             tell for each in self._neighbours.values() for tell in each.change(Kind.SUBSCRIPTION, known, [])
         ]
@@ -174,7 +184,7 @@ class RoutingTables:
         self.index.add_many([(key, filter, origin) for key, filter in fresh.items()])
         for key, filter in fresh.items():
             self._subscriptions.put(key, filter, origin)
-            self._overlaps.add(key, filter)
+            self._enter_tables(key, filter, origin)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             if neighbour.link != origin:
@@ -186,12 +196,10 @@ class RoutingTables:
         known = self._subscriptions.get(key)
         if known is None or (known.filter == filter and known.origin == origin):
             return []
-        self._subscriptions.pop(key)
+        self._leave_index(key, self._subscriptions.pop(key))
         self._subscriptions.put(key, filter, origin)
-        self.index.remove(key)
         self.index.add(key, filter, group=origin)
-        self._overlaps.remove(key)
-        self._overlaps.add(key, filter)
+        self._enter_tables(key, filter, origin)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             wanted = neighbour.link != origin and neighbour.wants(filter)
@@ -329,7 +337,25 @@ class RoutingTables:
 
     def destinations(self, batch: Iterable[Mapping[str, Value | None]]) -> GroupMatrix:
         """Which destinations have a subscription for each publication."""
+        if len(self._takes_all) == self._subscriptions.origins:
+            # Nothing has to be compared, but the values must be such as publications can have.
+            publications, *_ = checked_publications(list(batch))
+            everybody = np.ones((len(publications), len(self._takes_all)), np.bool_)
+            return GroupMatrix(list(self._takes_all), everybody)
         return self.index.group_matrix(batch)
+
+    def _enter_tables(self, key: str, filter: Filter, origin: Hashable) -> None:
+        self._overlaps.add(key, filter)
+        if filter == ANYTHING:
+            self._takes_all[origin] = self._takes_all.get(origin, 0) + 1
+
+    def _leave_index(self, key: str, entry: _Entry) -> None:
+        self.index.remove(key)
+        self._overlaps.remove(key)
+        if entry.filter == ANYTHING:
+            self._takes_all[entry.origin] -= 1
+            if not self._takes_all[entry.origin]:
+                del self._takes_all[entry.origin]
 
     def statistics(self) -> RoutingStatistics:
         """How much there is, and how much of it covering keeps from travelling."""

@@ -79,8 +79,11 @@ class BraidBrokers(ServerProcess):
         self.ports = [self._broker_ports[-1]]
         for place, (own, parent) in enumerate(zip(self._broker_ports, self._parents, strict=True)):
             neighbour = [] if parent is None else ["--neighbor", f"{HOST}:{self._broker_ports[parent]}"]
-            listen = ["--id", f"broker-{place}", "--listen", f"{HOST}:{own}"]
-            self.run(sys.executable, "-m", "braid.cli", "broker", *listen, "--log-level", "error", *neighbour)
+            listen = ["--id", f"broker-{place}", "--listen", f"{HOST}:{own}", "--log-level", "error"]
+            # The raw clients do not answer while others have their turn, so the broker must not mind.
+            patient = self.write(f"broker-{place}.toml", "[broker]\nheartbeat_us = 3_600_000_000\n")
+            options = [*listen, "--config", str(patient), *neighbour]
+            self.run(sys.executable, "-m", "braid.cli", "broker", *options)
 
 
 class Braid:

@@ -1,0 +1,396 @@
+"""Is anything lost, doubled or overtaken between two channels, whatever happens to the connection?
+
+A state machine drives two channels over a connection that breaks at any point and comes back, as the same
+session or as a new one. It knows what was offered, and looks at everything that arrives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from braid.errors import RemoteProtocolError
+from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
+from braid.protocol.batch import encode_record
+from braid.protocol.messages import Acknowledgement, Done, StoredPublications
+
+SETTINGS = ChannelSettings(window_bytes=400, resend_bytes_max=600, acknowledge_after_frames=3)
+# A batch with the largest body that is tried.
+FRAME_BYTES_MAX = 800
+SIDES = st.sampled_from([0, 1])
+
+
+def batch_of(number: int, body_bytes: int, *, care: bool, target: int = 0) -> PublicationBatch:
+    record = encode_record({"n": number}, 0, b"x" * body_bytes)
+    batch = PublicationBatch.of("p", [number], [record], acknowledged=care, receipt=number % 5 == 0)
+    batch.target = target
+    return batch
+
+
+class Side:
+    """A channel with everything the test knows about it."""
+
+    def __init__(self) -> None:
+        self.channel: Channel[int] = Channel(SETTINGS)
+        self.wire: deque[bytes] = deque()
+        """What is on its way from here."""
+        self.decoder = FrameDecoder()
+        self.offered: list[int] = []
+        """Publications, by number; `cares` are those that somebody waits for."""
+        self.cares: set[int] = set()
+        self.released: list[int] = []
+        self.messages: deque[int] = deque()
+        """Messages of this session that have not arrived."""
+        self.said = 0
+        self.heard: list[int] = []
+        """Publications from the other side, without those that came again in a later session."""
+        self.heard_now: list[int] = []
+        self.settled_numbers: set[int] = set()
+        self.frames_heard: list[tuple[int, int]] = []
+        """In this session: frame number and publication, for those that came."""
+
+    def begin(self) -> None:
+        self.channel.restart(SETTINGS.window_bytes)
+        self.messages.clear()
+        self.heard_now, self.frames_heard = [], []
+
+    def write(self, frames: list[Frame]) -> None:
+        if frames:
+            self.wire.append(encode_frames(frames))
+
+    def pump(self) -> None:
+        """One turn: what can be written, and an acknowledgement if one is due."""
+        if self.channel.connected:
+            frames = self.channel.take()
+            if self.channel.acknowledgement_due():
+                told = self.channel.acknowledgement()
+                frames += [Frame(0, told)] if told is not None else []
+            self.write(frames)
+
+    def receive(self, data: bytes, source: Side) -> None:
+        for frame in self.decoder.feed(data):
+            body = frame.body
+            if isinstance(body, Acknowledgement):
+                for number in self.channel.acknowledged(body):
+                    assert number in source.settled_numbers, "settled here before it was settled there"
+                    self.released.append(number)
+                continue
+            if not self.channel.accept(frame):
+                continue
+            if isinstance(body, PublicationBatch):
+                (number,) = body.sequences.tolist()
+                assert number not in self.heard_now, "doubled within a session"
+                assert not self.heard_now or number > self.heard_now[-1], "overtaken within a session"
+                self.heard_now.append(number)
+                if not self.heard or number > self.heard[-1]:
+                    self.heard.append(number)
+                self.frames_heard.append((frame.sequence, number))
+            else:
+                assert isinstance(body, Done)
+                assert source.messages.popleft() == body.request, "messages arrive once and in order"
+
+    def settle(self, count: int | None = None) -> None:
+        """Say that the first so many frames (or all) that have arrived need no care any more."""
+        level = (
+            self.channel.received
+            if count is None
+            else min(self.channel.settled + count, self.channel.received)
+        )
+        self.channel.settled = max(self.channel.settled, level)
+        for sequence, number in self.frames_heard:
+            if sequence <= self.channel.settled:
+                self.settled_numbers.add(number)
+
+
+class TwoChannels(RuleBasedStateMachine):
+    @initialize()
+    def meet(self) -> None:
+        self.sides = (Side(), Side())
+        for side in self.sides:
+            side.begin()
+
+    @property
+    def connected(self) -> bool:
+        return self.sides[0].channel.connected
+
+    @rule(
+        which=SIDES, size=st.sampled_from([0, 20, 90, 300, 700]), care=st.booleans(), count=st.integers(1, 4)
+    )
+    def publish(self, which: int, size: int, care: bool, count: int) -> None:
+        side = self.sides[which]
+        for _ in range(count):
+            number = len(side.offered) + 1
+            side.offered.append(number)
+            if care:
+                side.cares.add(number)
+            side.channel.offer(batch_of(number, size, care=care), number if care else None)
+        side.pump()
+
+    @rule(which=SIDES)
+    def say(self, which: int) -> None:
+        side = self.sides[which]
+        side.said += 1
+        side.messages.append(side.said)
+        side.channel.offer(Done(side.said))
+        side.pump()
+
+    @rule(which=SIDES, count=st.integers(1, 5))
+    def carry(self, which: int, count: int) -> None:
+        """Some of what was written arrives."""
+        source, target = self.sides[which], self.sides[1 - which]
+        for _ in range(min(count, len(source.wire))):
+            target.receive(source.wire.popleft(), source)
+        target.pump()
+
+    @rule(which=SIDES, count=st.integers(1, 3))
+    def settle(self, which: int, count: int) -> None:
+        self.sides[which].settle(count)
+        self.sides[which].pump()
+
+    @rule(which=SIDES)
+    def acknowledge(self, which: int) -> None:
+        """The time for which an acknowledgement may wait is over."""
+        side = self.sides[which]
+        told = side.channel.acknowledgement() if side.channel.connected else None
+        if told is not None:
+            side.write([Frame(0, told)])
+
+    @rule(which=SIDES, withheld=st.booleans())
+    def withhold(self, which: int, withheld: bool) -> None:
+        self.sides[which].channel.withheld = withheld
+
+    @rule(which=SIDES, writable=st.booleans())
+    def fill(self, which: int, writable: bool) -> None:
+        self.sides[which].channel.writable = writable
+        self.sides[which].pump()
+
+    @rule(which=SIDES, holding=st.booleans())
+    def hold(self, which: int, holding: bool) -> None:
+        self.sides[which].channel.holding = holding
+        self.sides[which].pump()
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def lose_connection(self) -> None:
+        for side in self.sides:
+            side.channel.disconnect()
+            side.wire.clear()
+            side.decoder = FrameDecoder()
+
+    @precondition(lambda self: not self.connected)
+    @rule()
+    def resume(self) -> None:
+        received = [side.channel.received for side in self.sides]
+        for side, peer_received in zip(self.sides, reversed(received), strict=True):
+            side.write(side.channel.resume(peer_received))
+            side.pump()
+
+    @rule()
+    def restart(self) -> None:
+        """One of them has forgotten everything, so that both begin anew."""
+        for side in self.sides:
+            side.wire.clear()
+            side.decoder = FrameDecoder()
+            side.begin()
+        for side in self.sides:
+            side.pump()
+
+    @invariant()
+    def bounds_are_kept(self) -> None:
+        for side in getattr(self, "sides", ()):
+            channel = side.channel
+            assert channel.waiting_bytes == sum(each.size for each in channel._batches)
+            assert channel.unacknowledged_bytes == sum(each.size for each in channel._unacknowledged)
+            messages = sum(not each.size for each in channel._unacknowledged)
+            assert channel.unacknowledged_messages == messages
+            assert channel.unsettled_bytes == sum(each.size for each in channel._unsettled)
+            sizes = [each.size for each in channel._unacknowledged if each.size]
+            assert channel.unacknowledged_bytes <= SETTINGS.resend_bytes_max or len(sizes) == 1
+            assert len(side.released) == len(set(side.released)), "released twice"
+            assert side.heard == sorted(set(side.heard))
+
+    @invariant()
+    def credit_is_kept(self) -> None:
+        for side in getattr(self, "sides", ()):
+            channel = side.channel
+            # Only one frame that is larger than the window goes beyond. The receiver, which refuses what
+            # exceeds the credit it has given, checks this more closely.
+            assert channel._sent_bytes - channel._credit <= FRAME_BYTES_MAX
+
+    def teardown(self) -> None:
+        if not hasattr(self, "sides"):
+            return
+        if not self.connected:
+            self.resume()
+        for side in self.sides:
+            side.channel.withheld = side.channel.holding = False
+            side.channel.writable = True
+        for _ in range(2000):
+            for which in (0, 1):
+                self.sides[which].settle()
+                self.sides[which].pump()
+                self.acknowledge(which)
+                self.carry(which, 100)
+            if all(side.channel.idle and not side.wire for side in self.sides):
+                break
+        for side, other in zip(self.sides, reversed(self.sides), strict=True):
+            assert side.channel.idle, "something is stuck"
+            assert other.heard == side.offered, "lost"
+            assert not side.messages, "messages lost"
+            assert sorted(side.released) == sorted(side.cares), "everybody who waited has heard, once"
+            assert side.channel.backlog_bytes == 0
+
+
+TestTwoChannels = TwoChannels.TestCase
+TestTwoChannels.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+
+
+def connected(credit: int = 1 << 20, **choices: Any) -> Channel[str]:
+    channel: Channel[str] = Channel(ChannelSettings(**choices))
+    channel.restart(credit)
+    return channel
+
+
+def test_messages_overtake_waiting_publications_and_nothing_else_does() -> None:
+    channel = connected(credit=0)
+    channel.offer(batch_of(1, 0, care=False))
+    channel.offer(batch_of(2, 0, care=False))
+    assert [frame.sequence for frame in channel.take()] == [1], "with no credit at all one frame goes alone"
+    channel.offer(Done(7))
+    assert [(frame.sequence, frame.body) for frame in channel.take()] == [(2, Done(7))]
+    channel.acknowledged(Acknowledgement(2, 0, 1000))
+    assert [frame.sequence for frame in channel.take()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("acknowledgement", "complaint"),
+    [
+        (Acknowledgement(3, 0, 1 << 20), "3 received and 0 settled"),
+        (Acknowledgement(1, 2, 1 << 20), "1 received and 2 settled"),
+        (Acknowledgement(-1, -1, 1 << 20), "-1 received"),
+        (Acknowledgement(2, 0, 10), "a credit of 10 bytes"),
+    ],
+)
+def test_a_peer_that_claims_what_cannot_be_is_refused(
+    acknowledgement: Acknowledgement, complaint: str
+) -> None:
+    channel = connected()
+    for number in (1, 2):
+        channel.offer(batch_of(number, 0, care=True), f"care {number}")
+    assert len(channel.take()) == 2
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        channel.acknowledged(acknowledgement)
+    assert channel.acknowledged(Acknowledgement(2, 1, 1 << 20)) == ["care 1"], "nothing has changed by it"
+    with pytest.raises(RemoteProtocolError, match="after 2 and 1 of 2"):
+        channel.acknowledged(Acknowledgement(1, 1, 1 << 20))
+
+
+@pytest.mark.parametrize("received", [-1, 0, 3])
+def test_a_session_is_resumed_only_where_it_can_be(received: int) -> None:
+    channel = connected()
+    for number in (1, 2):
+        channel.offer(batch_of(number, 0, care=False))
+    channel.take()
+    channel.acknowledged(Acknowledgement(1, 0, 1 << 20))
+    channel.disconnect()
+    assert channel.take() == []
+    with pytest.raises(RemoteProtocolError, match="a session is resumed after frame"):
+        channel.resume(received)
+    assert [frame.sequence for frame in channel.resume(1)] == [2]
+
+
+def test_a_gap_and_too_much_are_refused() -> None:
+    channel = connected(window_bytes=100)
+    with pytest.raises(RemoteProtocolError, match="frame 2 arrived after frame 0"):
+        channel.accept(Frame(2, Done(1)))
+    assert channel.accept(Frame(1, batch_of(1, 500, care=False))), "one that is larger than the window, alone"
+    assert not channel.accept(Frame(1, batch_of(1, 500, care=False)))
+    with pytest.raises(RemoteProtocolError, match="where the credit leaves -"):
+        channel.accept(Frame(2, batch_of(2, 0, care=False)))
+    told = channel.acknowledgement()
+    assert told is not None
+    assert channel.accept(Frame(2, batch_of(2, 0, care=False)))
+
+
+def test_no_credit_is_given_while_it_is_withheld() -> None:
+    channel = connected(window_bytes=1000)
+    channel.withheld = True
+    first = batch_of(1, 500, care=False)
+    channel.accept(Frame(1, first))
+    assert channel.acknowledgement() == Acknowledgement(1, 0, 1000)
+    channel.withheld = False
+    assert channel.acknowledgement_due()
+    assert channel.acknowledgement() == Acknowledgement(1, 0, 1000 + first.size)
+    assert channel.acknowledgement() is None
+    assert not channel.acknowledgement_waits
+
+
+def test_what_is_settled_is_told_at_once_only_if_somebody_waits() -> None:
+    channel = connected()
+    channel.accept(Frame(1, batch_of(1, 0, care=False)))
+    channel.settled = 1
+    assert not channel.acknowledgement_due()
+    channel.accept(Frame(2, StoredPublications("log", 0, [])))
+    assert not channel.acknowledgement_due()
+    channel.settled = 2
+    assert channel.acknowledgement_due()
+    assert channel.acknowledgement() == Acknowledgement(2, 2, channel.credit_to_grant)
+    assert not channel.acknowledgement_due()
+
+
+def test_while_holding_only_what_nobody_cares_for_may_pass() -> None:
+    channel = connected()
+    channel.holding = True
+    for number in (1, 2, 3):
+        channel.offer(batch_of(number, 0, care=number == 2), "care" if number == 2 else None)
+    assert channel.take() == []
+    channel.passing = True
+    assert [frame.body.sequences.tolist() for frame in channel.take()] == [[1], [3]]  # type: ignore[union-attr]
+    channel.holding = channel.passing = False
+    assert [frame.body.sequences.tolist() for frame in channel.take()] == [[2]]  # type: ignore[union-attr]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 50, 200]), st.sampled_from([1, 2]), st.booleans()), max_size=8),
+    st.integers(0, 1200),
+)
+def test_drop_oldest_agrees_with_dropping_one_by_one(
+    rows: list[tuple[int, int, bool]], bytes_max: int
+) -> None:
+    channel: Channel[str] = Channel(ChannelSettings())
+    waiting = []
+    for number, (size, target, care) in enumerate(rows, 1):
+        batch = batch_of(number, size, care=care, target=target)
+        channel.offer(batch, "care" if care else None)
+        waiting.append((number, batch.size, target == 2 and not care))
+    kept = list(waiting)
+    for each in waiting:
+        if sum(size for _, size, _ in kept) > bytes_max and each[2]:
+            kept.remove(each)
+    assert channel.drop_oldest(bytes_max, 2) == len(waiting) - len(kept)
+    assert channel.waiting_bytes == sum(size for _, size, _ in kept)
+    channel.restart(1 << 20)
+    assert [frame.body.sequences.tolist() for frame in channel.take()] == [  # type: ignore[union-attr]
+        [number] for number, _, _ in kept
+    ]
+
+
+def test_refilter_replaces_what_waits_and_frees_who_waited_for_what_went() -> None:
+    channel: Channel[str] = Channel(ChannelSettings())
+    for number in (1, 2, 3):
+        channel.offer(batch_of(number, 10, care=True), f"care {number}")
+    small = batch_of(2, 0, care=True)
+    freed = channel.refilter(
+        lambda batch: {1: batch, 2: small, 3: None}[int(batch.sequences[0])],
+    )
+    assert freed == ["care 3"]
+    assert channel.waiting_bytes == batch_of(1, 10, care=True).size + small.size
+    assert channel.cares
+    assert channel.abandon() == ["care 1", "care 2"]
+    assert channel.idle
+    assert not channel.backlog_bytes
