@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
+from braid.errors import StoreError
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import decode_record, encode_record
 from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
@@ -28,7 +29,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from braid.broker.access import AccessPolicy
     from braid.language import Publication
@@ -41,19 +42,32 @@ STEPS_MAX = 200_000
 class WireClient:
     """A client that only speaks the protocol, and remembers what it hears."""
 
-    def __init__(self, network: Network, name: str, broker: str, *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        broker: str,
+        *,
+        token: str | None = None,
+        credit: int = 1 << 22,
+    ) -> None:
         self.name = name
         self.broker = broker
         self.heard: list[Message] = []
         self.publications: list[Publication] = []
         self.stored: list[tuple[str, int, Publication]] = []
         self.settles = True
-        self.channel: Channel[Any] = Channel(ChannelSettings())
+        self.reads = True
+        """Whether it takes what arrives. Otherwise it waits in `unread`, and nothing is acknowledged."""
+        self.unread: list[Frame] = []
+        self.cares: list[Any] = []
+        """What was published as acknowledged and is settled now, by sequence number."""
+        self.channel: Channel[Any] = Channel(ChannelSettings(window_bytes=credit))
         self.connection = network.connect_client(self, broker)
         self.sequence = 0
         self.open = True
         self._network = network
-        self._say(Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=1 << 22))
+        self._say(Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=credit))
 
     def _say(self, message: Message) -> None:
         self._network.from_client(self, [Frame(0, message)])
@@ -77,10 +91,19 @@ class WireClient:
         batch = PublicationBatch.of(
             publisher or self.name, numbers, records, acknowledged=acknowledged, receipt=True
         )
-        self.channel.offer(batch, "care" if acknowledged else None)
+        self.channel.offer(batch, numbers if acknowledged else None)
         self.flush()
 
+    def read(self) -> None:
+        """Take what has been waiting."""
+        self.reads = True
+        waiting, self.unread = self.unread, []
+        self.receive(waiting)
+
     def receive(self, frames: Iterable[Frame]) -> None:
+        if not self.reads:
+            self.unread.extend(frames)
+            return
         for frame in frames:
             body = frame.body
             if frame.sequence and not self.channel.accept(frame):
@@ -91,7 +114,8 @@ class WireClient:
                 self.channel.restart(body.credit)
                 self.heard.append(body)
             elif isinstance(body, Acknowledgement):
-                self.channel.acknowledged(body)
+                for numbers in self.channel.acknowledged(body):
+                    self.cares.extend(numbers)
             elif isinstance(body, Ping):
                 self._say(Pong(body.number))
             else:
@@ -125,6 +149,8 @@ class Network:
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
         self.frozen_stores: set[str] = set()
+        self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
+        """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
         self._starts = 0
         self._connections = 0
@@ -194,8 +220,10 @@ class Network:
         elif other is not None and self._ends.pop(other, None) is not None:
             self._queue.append((other[0], Closed(other[1], "cut")))
 
-    def client(self, name: str, broker: str, *, token: str | None = None) -> WireClient:
-        client = WireClient(self, name, broker, token=token)
+    def client(
+        self, name: str, broker: str, *, token: str | None = None, credit: int = 1 << 22
+    ) -> WireClient:
+        client = WireClient(self, name, broker, token=token, credit=credit)
         self.run()
         return client
 
@@ -217,6 +245,10 @@ class Network:
         if end in self._ends:
             decoded = self._decoders[end].feed(encode_frames(frames))
             self._queue.append((client.broker, Received(client.connection, decoded)))
+
+    def tell(self, broker: str, stimulus: Input) -> None:
+        """Something happens at a broker."""
+        self._queue.append((broker, stimulus))
 
     def run(self, *, us: int = 0) -> None:
         """Until nothing moves; then let so much time pass, in steps."""
@@ -252,8 +284,11 @@ class Network:
                 store.apply(effect.operations)
                 answer: Input = Persisted(effect.token)
             else:
-                rows = store.read(effect.name, effect.first, effect.last, effect.bytes_max)
-                answer = LogRead(effect.token, rows)
+                try:
+                    rows = store.read(effect.name, effect.first, effect.last, effect.bytes_max)
+                    answer = LogRead(effect.token, rows)
+                except StoreError as error:
+                    answer = LogRead(effect.token, error=str(error))
             if self.cores.get(name) is core:
                 self._queue.append((name, answer))
             return True
@@ -265,6 +300,8 @@ class Network:
             if other is None:
                 return
             data = encode_frames(effect.frames)
+            if self.on_frames is not None:
+                self.on_frames(name, other.name if isinstance(other, WireClient) else other[0], effect.frames)
             if isinstance(other, WireClient):
                 other.receive(FrameDecoder().feed(data))
             else:

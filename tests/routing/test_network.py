@@ -71,7 +71,7 @@ class Network:
             here, came_from = pending.pop()
             tables = self.brokers[here]
             hops = TreeForwarding(tables.links).next_hops(
-                tables.destinations([PUBLICATIONS[publication]]), came_from, ordered=True
+                tables.reached([PUBLICATIONS[publication]]), came_from, ordered=True
             )
             for destination, rows in hops:
                 assert rows is None

@@ -126,11 +126,14 @@ class Limits:
         if held >= self.connections_max:
             raise _limit(f"{held:,} connections are open, and no more than {self.connections_max:,} may be")
 
-    def require_subscription(self, held: int) -> None:
-        """Refuse one subscription more than allowed; `held` are those that the connection has already."""
+    def require_subscription(self, held: int, what: str = "subscriptions") -> None:
+        """Refuse one subscription more than allowed; `held` are those that the connection has already.
+
+        As many advertisements are allowed: `what` names them.
+        """
         if held >= self.subscriptions_max:
             raise _limit(
-                f"this connection has {held:,} subscriptions, and no more than {self.subscriptions_max:,} "
+                f"this connection has {held:,} {what}, and no more than {self.subscriptions_max:,} "
                 "are allowed; remove some, or ask for the same with fewer filters, joined by OR"
             )
 

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from braid.broker.settling import Pending
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
-    from braid.matching.index import GroupMatrix
     from braid.protocol import PublicationBatch
-    from braid.routing import Forwarding
+    from braid.routing import Forwarding, Reached
 
 __all__ = ["PublishDesk"]
 
@@ -181,7 +180,7 @@ class PublishDesk:
 
     def _new_part(self, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
         """What has not been here before; None if everything has."""
-        fresh = self._seen.new_rows(batch.publisher, batch.sequences) if len(batch) else batch.sequences
+        fresh = self._new_rows(batch)
         if fresh is not None:
             repeated = len(batch) - len(fresh)
             self._postroom.counters.duplicates += repeated
@@ -206,18 +205,28 @@ class PublishDesk:
             self._unsettled.enter(batch, pending)
         return _Route(batch, pending)
 
+    def _new_rows(self, batch: PublicationBatch) -> IntArray | None:
+        """Which rows are new; None if all are."""
+        count = len(batch)
+        if not count:
+            return batch.sequences
+        first = batch.first
+        if batch.last - first + 1 == count and self._seen.new_run(batch.publisher, first, count):
+            return None
+        return self._seen.new_rows(batch.publisher, batch.sequences)
+
     def _match(self, source: Party, routes: Sequence[_Route]) -> None:
         if any(link.channel.holding for link in self._links.links.values()):
             # All rows are kept for such a link, also those that matching may not look at.
             self._without_impossible(source, routes)
         try:
-            matrix = self._destinations(routes)
+            reached = self._reached(routes)
         except PublicationError:
             self._without_impossible(source, routes)
-            matrix = self._destinations(routes)
+            reached = self._reached(routes)
         self._postroom.counters.matched_batches += 1
         came_from = source.name if isinstance(source, Link) else None
-        hops = self.forwarding.next_hops(matrix, came_from, any(route.batch.ordered for route in routes))
+        hops = self.forwarding.next_hops(reached, came_from, any(route.batch.ordered for route in routes))
         for destination, rows in hops:
             self._hand_over(source, routes, destination, rows)
         self._keep_for_unknown(source, routes)
@@ -225,11 +234,11 @@ class PublishDesk:
             if route.pending is not None:
                 route.pending.release()
 
-    def _destinations(self, routes: Sequence[_Route]) -> GroupMatrix:
+    def _reached(self, routes: Sequence[_Route]) -> Reached:
         if len(routes) == 1:
-            return self._subscriptions.tables.destinations(routes[0].batch.attributes())
+            return self._subscriptions.tables.reached(routes[0].batch.attributes())
         attributes = [values for route in routes for values in route.batch.attributes()]
-        return self._subscriptions.tables.destinations(attributes)
+        return self._subscriptions.tables.reached(attributes)
 
     def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
         """Take out the rows with values that no publication can have.
@@ -269,6 +278,8 @@ class PublishDesk:
         """Give a destination its rows; `rows` None means all."""
         for route in routes:
             batch = route.batch
+            if not len(batch):
+                continue  # nothing of it could be
             if rows is not None:
                 low, high = np.searchsorted(rows, (route.first, route.first + len(batch)))
                 if low == high:

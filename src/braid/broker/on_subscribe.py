@@ -89,7 +89,7 @@ class SubscriptionDesk:
                 client.advertised = FilterIndex()
             elif message.key in client.advertised:
                 client.advertised.remove(message.key)
-            client.principal.limits.require_subscription(len(client.advertised))
+            client.principal.limits.require_subscription(len(client.advertised), "advertisements")
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return

@@ -9,7 +9,7 @@ states are true, without which a selected row could be something else than the r
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -36,7 +36,8 @@ PUBLISHER_BYTES_MAX: Final = 255
 _HEADER = struct.Struct("<IBQBBHHIQ")
 _BATCH_HEADER = struct.Struct("<BBHHIQ")
 _ROW_BYTES = 8
-_ONE_ROW = struct.Struct("<II")
+_OFFSET = struct.Struct("<I")
+_FEW_ROWS = 16
 
 _ACKNOWLEDGED = 1
 _ORDERED = 2
@@ -112,17 +113,23 @@ def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
 
 
 class PublicationBatch:
-    """Publications of one publisher, in the order of their sequence numbers."""
+    """Publications of one publisher, in the order of their sequence numbers.
+
+    Rows are kept as they travel: for each how far its number is from `base`, and for each the length of its
+    record. Arrays are made of that when they are asked for; a batch that is only passed on needs none.
+    """
 
     __slots__ = (
         "_attributes",
-        "_lengths",
+        "_count",
         "_pieces",
         "_records",
+        "_sequences",
+        "_table",
+        "base",
         "flags",
         "hops",
         "publisher",
-        "sequences",
         "size",
         "target",
     )
@@ -130,25 +137,27 @@ class PublicationBatch:
     def __init__(
         self,
         publisher: str,
-        sequences: IntArray,
+        base: int,
+        table: bytes,
         records: bytes,
-        lengths: IntArray,
         *,
         flags: int = 0,
         hops: int = 0,
         target: int = 0,
     ) -> None:
-        """`records` are those of all rows, one after the other, of these lengths."""
+        """`records` are those of all rows, one after the other; `table` says which is which."""
         self.publisher = publisher
-        self.sequences = sequences
+        self.base = base
         self.flags = flags
         self.hops = hops
         self.target = target
         """To a client: which of its delivery classes this is for."""
-        self.size = _HEADER.size + len(publisher.encode()) + _ROW_BYTES * len(sequences) + len(records)
+        self.size = _HEADER.size + len(publisher.encode()) + len(table) + len(records)
         """Bytes of the frame that holds this batch."""
+        self._count = len(table) // _ROW_BYTES
+        self._table = table
         self._records = records
-        self._lengths = lengths
+        self._sequences: IntArray | None = None
         self._pieces: list[bytes] | None = None
         self._attributes: list[dict[str, Any]] | None = None
 
@@ -164,19 +173,40 @@ class PublicationBatch:
         receipt: bool = False,
     ) -> PublicationBatch:
         """A batch from single records; the sequence numbers must ascend."""
+        base = sequences[0]
+        offsets = [sequence - base for sequence in sequences]
         return cls(
             publisher,
-            np.array(sequences, np.int64),
+            base,
+            struct.pack(f"<{2 * len(records)}I", *offsets, *map(len, records)),
             b"".join(records),
-            np.array([len(record) for record in records], np.int64),
             flags=_ACKNOWLEDGED * acknowledged | _ORDERED * ordered | _RECEIPT * receipt,
         )
 
     def __len__(self) -> int:
-        return len(self.sequences)
+        return self._count
 
     def __repr__(self) -> str:
-        return f"<{len(self)} publications of {self.publisher!r} from {self.sequences[0]}>"
+        return f"<{len(self)} publications of {self.publisher!r} from {self.base}>"
+
+    @property
+    def sequences(self) -> IntArray:
+        """The sequence number of each row."""
+        if self._sequences is None:
+            self._sequences = np.frombuffer(self._table, "<u4", self._count).astype(np.int64) + self.base
+        return self._sequences
+
+    @property
+    def first(self) -> int:
+        """The first row's sequence number."""
+        offset: int = _OFFSET.unpack_from(self._table)[0]
+        return self.base + offset
+
+    @property
+    def last(self) -> int:
+        """The last row's sequence number."""
+        offset: int = _OFFSET.unpack_from(self._table, _OFFSET.size * (self._count - 1))[0]
+        return self.base + offset
 
     @property
     def acknowledged(self) -> bool:
@@ -218,12 +248,13 @@ class PublicationBatch:
     def records(self) -> list[bytes]:
         """The bytes of each row."""
         if self._pieces is None:
-            if len(self._lengths) == 1:
+            if self._count == 1:
                 self._pieces = [self._records]
             else:
-                ends = np.cumsum(self._lengths).tolist()
+                lengths = struct.unpack_from(f"<{self._count}I", self._table, _OFFSET.size * self._count)
                 records = self._records
-                self._pieces = [records[start:end] for start, end in pairwise([0, *ends])]
+                ends = accumulate(lengths, initial=0)
+                self._pieces = [records[start:end] for start, end in pairwise(ends)]
         return self._pieces
 
     def select(self, rows: IntArray) -> PublicationBatch:
@@ -231,11 +262,12 @@ class PublicationBatch:
         places = rows.tolist()
         pieces = self.records()
         pieces = [pieces[row] for row in places]
+        table = np.frombuffer(self._table, "<u4").reshape(2, self._count)
         selected = PublicationBatch(
             self.publisher,
-            self.sequences[rows],
+            self.base,
+            table[:, rows].tobytes(),
             b"".join(pieces),
-            self._lengths[rows],
             flags=self.flags,
             hops=self.hops,
             target=self.target,
@@ -252,8 +284,8 @@ class PublicationBatch:
             self.publisher == earlier.publisher
             and self.flags | _RECEIPT == earlier.flags | _RECEIPT
             and (self.hops, self.target) == (earlier.hops, earlier.target)
-            and bool(self.sequences[0] > earlier.sequences[-1])
-            and self.sequences[-1] - earlier.sequences[0] < _OFFSET_MAX
+            and earlier.last < self.first
+            and self.last - earlier.base < _OFFSET_MAX
         )
 
     @classmethod
@@ -263,11 +295,20 @@ class PublicationBatch:
         flags = first.flags
         for batch in batches:
             flags |= batch.flags
+        count = sum(len(batch) for batch in batches)
+        table = np.empty((2, count), np.uint32)
+        at = 0
+        for batch in batches:
+            rows = np.frombuffer(batch._table, "<u4").reshape(2, len(batch))
+            table[:, at : at + len(batch)] = rows
+            table[0, at : at + len(batch)] += np.uint32(batch.base - first.base)
+            at += len(batch)
+        records = b"".join([batch._records for batch in batches])
         return cls(
             first.publisher,
-            np.concatenate([batch.sequences for batch in batches]),
-            b"".join([batch._records for batch in batches]),
-            np.concatenate([batch._lengths for batch in batches]),
+            first.base,
+            table.tobytes(),
+            records,
             flags=flags,
             hops=first.hops,
             target=first.target,
@@ -277,13 +318,15 @@ class PublicationBatch:
         """The same rows for another receiver, `further` by one hop."""
         copy = PublicationBatch.__new__(PublicationBatch)
         copy.publisher = self.publisher
-        copy.sequences = self.sequences
+        copy.base = self.base
+        copy._count = self._count
+        copy._table = self._table
+        copy._sequences = None
         copy.flags = self.flags & ~_RECEIPT
         copy.hops = self.hops + further
         copy.target = target
         copy.size = self.size
         copy._records = self._records
-        copy._lengths = self._lengths
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
         copy._pieces = None
         copy._attributes = None
@@ -292,20 +335,19 @@ class PublicationBatch:
     def pieces(self, sequence: int) -> Iterable[bytes]:
         """The bytes of the frame, ready to be joined; `sequence` is the channel's."""
         publisher = self.publisher.encode()
-        count = len(self.sequences)
-        base = int(self.sequences[0])
-        if count == 1:
-            rows = _ONE_ROW.pack(0, int(self._lengths[0]))
-        else:
-            table = np.empty((2, count), np.uint32)
-            np.subtract(self.sequences, base, out=table[0], casting="unsafe")
-            table[1] = self._lengths
-            rows = table.tobytes()
-        length = _HEADER.size - 4 + len(publisher) + len(rows) + len(self._records)
+        length = _HEADER.size - 4 + len(publisher) + len(self._table) + len(self._records)
         header = _HEADER.pack(
-            length, BATCH_KIND, sequence, self.flags, self.hops, self.target, len(publisher), count, base
+            length,
+            BATCH_KIND,
+            sequence,
+            self.flags,
+            self.hops,
+            self.target,
+            len(publisher),
+            self._count,
+            self.base,
         )
-        return (header, publisher, rows, self._records)
+        return (header, publisher, self._table, self._records)
 
     @classmethod
     def from_payload(cls, payload: bytes, start: int, end: int) -> PublicationBatch:
@@ -328,29 +370,25 @@ class PublicationBatch:
             publisher = payload[rows_at - publisher_bytes : rows_at].decode()
         except UnicodeDecodeError:
             raise RemoteProtocolError("the publisher's name in a batch is not UTF-8") from None
-        if count == 1:
-            offset, total = _ONE_ROW.unpack_from(payload, rows_at)
-            sequences = np.array((base + offset,), np.int64) if base + offset <= _SEQUENCE_MAX else None
-            lengths = np.array((total,), np.int64)
-        else:
-            table = np.frombuffer(payload, "<u4", 2 * count, rows_at).astype(np.int64)
-            lengths = table[count:]
-            total = int(lengths.sum())
-            sequences = table[:count] + base if base <= _SEQUENCE_MAX - 2**32 else None
-            if sequences is not None and not (sequences[1:] > sequences[:-1]).all():
-                raise RemoteProtocolError(f"the sequence numbers in a batch of {publisher!r} do not ascend")
-        if sequences is None:
+        table = payload[rows_at:records_at]
+        ascending, last, total = _checked_rows(table, count)
+        if not ascending:
+            raise RemoteProtocolError(f"the sequence numbers in a batch of {publisher!r} do not ascend")
+        if base + last > _SEQUENCE_MAX:
             raise RemoteProtocolError(f"a sequence number in a batch of {publisher!r} is beyond 63 bits")
         if records_at + total != end:
             raise RemoteProtocolError(
                 f"the rows in a batch of {publisher!r} add up to {total} bytes where {end - records_at} are"
             )
-        return cls(
-            publisher,
-            sequences,
-            payload[records_at:end],
-            lengths,
-            flags=flags,
-            hops=hops,
-            target=target,
-        )
+        return cls(publisher, base, table, payload[records_at:end], flags=flags, hops=hops, target=target)
+
+
+def _checked_rows(table: bytes, count: int) -> tuple[bool, int, int]:
+    """Whether the sequence numbers ascend, how far the last is, and how many bytes the records take."""
+    if count <= _FEW_ROWS:  # quicker without arrays
+        values = struct.unpack(f"<{2 * count}I", table)
+        ascending = all(earlier < later for earlier, later in pairwise(values[:count]))
+        return ascending, values[count - 1], sum(values[count:])
+    rows = np.frombuffer(table, "<u4").reshape(2, count)
+    ascending = bool((rows[0, 1:] > rows[0, :-1]).all())
+    return ascending, int(rows[0, -1]), int(rows[1].sum(dtype=np.int64))

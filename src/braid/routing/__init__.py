@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from braid.routing.covering_set import Change, CoveringSet, Removal
 from braid.routing.duplicates import DuplicateFilter
-from braid.routing.forwarding import Forwarding, TreeForwarding
+from braid.routing.forwarding import Forwarding, Reached, TreeForwarding, reached_by
 from braid.routing.neighbour import LinkStatistics, Tell, Verb
 from braid.routing.overlap import OverlapIndex
 from braid.routing.tables import ANYTHING, RoutingStatistics, RoutingTables
@@ -23,10 +23,12 @@ __all__ = [
     "Forwarding",
     "LinkStatistics",
     "OverlapIndex",
+    "Reached",
     "Removal",
     "RoutingStatistics",
     "RoutingTables",
     "Tell",
     "TreeForwarding",
     "Verb",
+    "reached_by",
 ]

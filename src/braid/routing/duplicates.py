@@ -58,6 +58,21 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         return None if seen is None else seen.highest
 
+    def new_run(self, publisher: str, first: int, count: int) -> bool:
+        """Whether so many consecutive numbers are all new and next in line, which they mostly are.
+
+        If not, nothing is remembered of them, and `new_rows` has to look at each.
+        """
+        seen = self._publishers.get(publisher)
+        if seen is None or first != seen.highest + 1:
+            return False
+        self._publishers.move_to_end(publisher)
+        seen.highest += count
+        # A shift by a very long run would make a very large number.
+        known = seen.bits << count if count < self._window else 0
+        seen.bits = (known | (1 << min(count, self._window)) - 1) & self._mask
+        return True
+
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
         """Which rows of a batch are new, as if they came one by one; None when all are.
 
@@ -74,11 +89,7 @@ class DuplicateFilter:
                 self._publishers.popitem(last=False)
         else:
             self._publishers.move_to_end(publisher)
-        first = int(sequences[0])
-        if len(sequences) == 1 and first == seen.highest + 1:
-            seen.highest, seen.bits = first, (seen.bits << 1 | 1) & self._mask
-            return None
-        if first > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
+        if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
             self._note(seen, int(sequences[-1]), sequences)
             return None
         new = self._new(seen, sequences)

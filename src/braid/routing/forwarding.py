@@ -7,7 +7,7 @@ overlay maps as well, and keep to the tree for publications that must stay in or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,19 +17,33 @@ if TYPE_CHECKING:
     from braid.matching.columns import IntArray
     from braid.matching.index import GroupMatrix
 
-__all__ = ["Forwarding", "TreeForwarding"]
+__all__ = ["Forwarding", "Reached", "TreeForwarding", "reached_by"]
+
+# Destinations with the rows they want; None: all rows.
+Reached: TypeAlias = "list[tuple[Hashable, IntArray | None]]"
+
+
+def reached_by(matrix: GroupMatrix) -> Reached:
+    """The destinations that want anything, in the order of the groups."""
+    wanted = matrix.matrix
+    if len(wanted) == 1:  # the usual case when traffic is light, where every microsecond counts
+        return [(matrix.groups[column], None) for column in np.flatnonzero(wanted[0]).tolist()]
+    some = np.flatnonzero(wanted.any(axis=0)).tolist()
+    whole = np.logical_and.reduce(wanted, axis=0)
+    return [
+        (matrix.groups[column], None if whole[column] else np.flatnonzero(wanted[:, column]))
+        for column in some
+    ]
 
 
 class Forwarding(Protocol):
     """Chooses next hops for a batch."""
 
-    def next_hops(
-        self, matrix: GroupMatrix, came_from: Hashable | None, ordered: bool
-    ) -> list[tuple[Hashable, IntArray | None]]:
-        """The destinations with their rows (None: all rows), in an order that is always the same.
+    def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool) -> Reached:
+        """The destinations with their rows, in an order that is always the same.
 
         Args:
-            matrix: which destinations want which publications.
+            reached: which destinations want which rows.
             came_from: where the batch came from; it does not go back there.
             ordered: whether publications must not overtake each other.
         """
@@ -47,22 +61,12 @@ class TreeForwarding:
     def __init__(self, links: Collection[str]) -> None:
         self._links = links
 
-    def next_hops(
-        self, matrix: GroupMatrix, came_from: Hashable | None, ordered: bool
-    ) -> list[tuple[Hashable, IntArray | None]]:
+    def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool) -> Reached:
         """Every destination with a matching row: links by name, then local ones as they are listed."""
-        wanted = matrix.matrix
-        if len(wanted) == 1:  # the usual case when traffic is light, where every microsecond counts
-            some = np.flatnonzero(wanted[0]).tolist()
-            whole = wanted[0]
-        else:
-            some = np.flatnonzero(wanted.any(axis=0)).tolist()
-            whole = np.logical_and.reduce(wanted, axis=0)
-        columns: dict[Hashable, int] = {matrix.groups[column]: column for column in some}
-        columns.pop(came_from, None)
-        links = sorted(group for group in columns if isinstance(group, str) and group in self._links)
-        local = [group for group in columns if group not in self._links]
-        return [
-            (group, None if whole[columns[group]] else np.flatnonzero(wanted[:, columns[group]]))
-            for group in (*links, *local)
-        ]
+        if came_from is not None:
+            reached = [hop for hop in reached if hop[0] != came_from]
+        if len(reached) < 2 or not self._links:
+            return reached
+        links = [hop for hop in reached if hop[0] in self._links]
+        links.sort(key=lambda hop: str(hop[0]))
+        return links + [hop for hop in reached if hop[0] not in self._links]

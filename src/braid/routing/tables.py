@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from braid.errors import LocalProtocolError
 from braid.language.filters import Filter
-from braid.matching.columns import checked_publications
+from braid.matching.columns import check_integers, checked_publications
 from braid.matching.index import FilterIndex, GroupMatrix
+from braid.routing.forwarding import reached_by
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
 
     from braid.language.values import Value
+    from braid.routing.forwarding import Reached
 
 __all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
 
@@ -337,12 +337,17 @@ class RoutingTables:
 
     def destinations(self, batch: Iterable[Mapping[str, Value | None]]) -> GroupMatrix:
         """Which destinations have a subscription for each publication."""
-        if len(self._takes_all) == self._subscriptions.origins:
-            # Nothing has to be compared, but the values must be such as publications can have.
-            publications, *_ = checked_publications(list(batch))
-            everybody = np.ones((len(publications), len(self._takes_all)), np.bool_)
-            return GroupMatrix(list(self._takes_all), everybody)
         return self.index.group_matrix(batch)
+
+    def reached(self, batch: Sequence[Mapping[str, Value | None]]) -> Reached:
+        """The same as a list of destinations with their rows; those who take everything are not asked."""
+        if len(self._takes_all) < self._subscriptions.origins:
+            return reached_by(self.index.group_matrix(batch))
+        # Nothing has to be compared, but the values must be such as publications can have.
+        checked = checked_publications(batch)
+        if int in checked.types:
+            check_integers(checked.publications)
+        return [(destination, None) for destination in self._takes_all] if batch else []
 
     def _enter_tables(self, key: str, filter: Filter, origin: Hashable) -> None:
         self._overlaps.add(key, filter)
