@@ -52,6 +52,7 @@ class WireClient:
         credit: int = 1 << 22,
     ) -> None:
         self.name = name
+        self.publisher = name
         self.broker = broker
         self.heard: list[Message] = []
         self.publications: list[Publication] = []
@@ -89,7 +90,7 @@ class WireClient:
         records = [encode_record(values, 0) for values in attributes]
         numbers = range(first, self.sequence + 1)
         batch = PublicationBatch.of(
-            publisher or self.name, numbers, records, acknowledged=acknowledged, receipt=True
+            publisher or self.publisher, numbers, records, acknowledged=acknowledged, receipt=True
         )
         self.channel.offer(batch, numbers if acknowledged else None)
         self.flush()
@@ -112,6 +113,8 @@ class WireClient:
                 self.publications.extend(body.publications())
             elif isinstance(body, Welcome):
                 self.channel.restart(body.credit)
+                if body.principal:
+                    self.publisher = f"{body.principal}.{self.name}"
                 self.heard.append(body)
             elif isinstance(body, Acknowledgement):
                 for numbers in self.channel.acknowledged(body):

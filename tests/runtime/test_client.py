@@ -363,11 +363,11 @@ async def test_what_is_published_arrives_where_it_is_wanted(broker: FakeBroker) 
 
 
 async def test_await_gives_a_client_too(broker: FakeBroker) -> None:
-    client = await connect(broker.address, name="me", publisher="me-1", first_sequence=7)
+    client = await connect(broker.address, name="me", publisher="me.1", first_sequence=7)
     await client.flush(DEADLINE_S)
     receipt = await client.publish({"a": 1})
     await client.flush(DEADLINE_S)
-    assert (receipt.publisher, receipt.sequence) == ("me-1", 7)
+    assert (receipt.publisher, receipt.sequence) == ("me.1", 7)
     assert [hello.name for hello in broker.saw if isinstance(hello, Hello)] == ["me"]
     await client.close()
     await client.close()

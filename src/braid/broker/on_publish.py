@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from braid.broker.access import ANONYMOUS
 from braid.broker.parties import Client, ClientDestination, Link
 from braid.broker.settling import Unsettled
 from braid.errors import PublicationError, RemoteProtocolError
@@ -120,10 +121,11 @@ class PublishDesk:
 
     def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
         """The batch without the rows that this client may not publish; it hears which and why."""
-        if batch.publisher != client.name and not batch.publisher.startswith(f"{client.name}."):
+        owner = client.principal.name if client.principal.name != ANONYMOUS else client.name
+        if batch.publisher != owner and not batch.publisher.startswith(f"{owner}."):
+            # A publisher's numbers say what is a repetition: nobody may use another's.
             raise RemoteProtocolError(
-                f"the publisher of client {client.name!r} is called so, or so with a dot and more, "
-                f"not {batch.publisher!r}"
+                f"publishers of {owner!r} are called so, or so with a dot and more, not {batch.publisher!r}"
             )
         if batch.hops:
             raise RemoteProtocolError("a client's publications have crossed no link")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from braid.broker.access import RateLimiter
+from braid.broker.access import ANONYMOUS, RateLimiter
 from braid.broker.parties import Client, Link
 from braid.broker.settings import checked_broker_id
 from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
@@ -157,6 +157,7 @@ class Reception:
                 credit=client.channel.credit_to_grant,
                 frame_bytes_max=min(self._settings.frame_bytes_max, principal.limits.frame_bytes_max),
                 address=self._settings.address,
+                principal=principal.name if principal.name != ANONYMOUS else "",
             ),
         )
         self._postroom.note("info", "client connected", client=client.name, principal=principal.name)

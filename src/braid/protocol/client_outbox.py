@@ -64,6 +64,11 @@ class Outbox:
         self._under_way: deque[tuple[int, int]] = deque()
         self._batch_bytes_max = 0
 
+    def rename(self, publisher: str) -> None:
+        """Publish under another name from now on."""
+        self.publisher = publisher
+        self._overhead = batch_overhead(publisher)
+
     @property
     def kept_bytes(self) -> int:
         """Everything that is kept in memory for the broker."""

@@ -272,6 +272,7 @@ class ClientSession:
         self._acknowledge_at_us = None
         self._told_received = 0
         self.broker = welcome.name
+        self._publish_as(welcome.principal)
         self.frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
@@ -284,6 +285,15 @@ class ClientSession:
         self.desk.introduce()
         self._introducing = False
         self.flush()
+
+    def _publish_as(self, principal: str) -> None:
+        """Where clients have to say who they are, their publishers' names begin with that.
+
+        Nothing has been published before the first welcome, and later ones know us by the same name.
+        """
+        if principal and not self.outbox.publisher.startswith(f"{principal}."):
+            self.outbox.rename(f"{principal}.{self.outbox.publisher}")
+            self._overhead = batch_overhead(self.outbox.publisher)
 
     def _refuse_too_large(self, sequences: list[int]) -> None:
         """This broker takes smaller frames than the one before it."""

@@ -92,7 +92,8 @@ def connect(
         name: what the broker calls this client; unique among its clients.
         token: says who we are, where the broker wants to know.
         tls: whom to believe and which certificate to show; also makes `host:port` mean TLS.
-        publisher: the name in the ids of what is published, unique in the network, beginning with `name`;
+        publisher: the name in the ids of what is published, unique in the network, beginning with `name`
+            (where clients have to say who they are, the broker's name for us and a dot come before it);
             made up if left out.
         first_sequence: the number of the first publication; for a `publisher` that published before.
         timeout_s: how long the first connection is tried for.
@@ -106,9 +107,11 @@ def connect(
         name = publisher if publisher is not None else f"client-{secrets.token_hex(6)}"
     if publisher is None:
         publisher = f"{name}.{secrets.token_hex(6)}"
-    if not publisher.startswith(name) or not name:
+    if not name or (publisher != name and not publisher.startswith(f"{name}.")):
         # Brokers insist on it: nobody publishes in another client's name by mistake.
-        raise ConfigurationError(f"the publisher {publisher!r} must begin with the client's name, {name!r}")
+        raise ConfigurationError(
+            f"the publisher {publisher!r} must be the client's name, {name!r}, or that, a dot and more"
+        )
     if not 0 < len(publisher.encode()) <= PUBLISHER_BYTES_MAX:
         raise ConfigurationError(f"a publisher's name has 1 to {PUBLISHER_BYTES_MAX} bytes: {publisher!r}")
     addresses = client_addresses(url, tls)
@@ -190,7 +193,7 @@ class Client:
         self._request_timeout_s = request_timeout_s
         self._session = ClientSession(settings, random.Random(settings.incarnation))
         self._driver = ClientDriver(self._session, addresses, self._concern, self._after_turn)
-        self.receipts = ReceiptBook(self._loop, settings.publisher, settings.first_sequence, self._hurry)
+        self.receipts = ReceiptBook(self._loop, lambda: self.publisher, settings.first_sequence, self._hurry)
         """How far what was published has come."""
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._readers: dict[int, Subscription | Replay] = {}
@@ -220,7 +223,7 @@ class Client:
     @property
     def publisher(self) -> str:
         """The name in the ids of what this client publishes."""
-        return self._settings.publisher
+        return self._session.outbox.publisher
 
     @property
     def refusals(self) -> tuple[int, BraidError | None]:

@@ -63,12 +63,12 @@ class ReceiptBook:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        publisher: str,
+        publisher: Callable[[], str],
         first_sequence: int,
         hurry: Callable[[], None],
     ) -> None:
-        """`hurry` is called when somebody begins to wait."""
-        self.publisher = publisher
+        """`publisher` gives the name, which a broker may add to; `hurry` is called when somebody waits."""
+        self._publisher = publisher
         self.refusals: tuple[int, BraidError | None] = (0, None)
         """How many publications were refused, and why the last of them was."""
         self._loop = loop
@@ -81,6 +81,11 @@ class ReceiptBook:
         self._receiving: list[tuple[int, int, asyncio.Future[None]]] = []
         self._settling: list[tuple[int, int, asyncio.Future[None]]] = []
         self._serial = 0
+
+    @property
+    def publisher(self) -> str:
+        """The name in the ids of the publications."""
+        return self._publisher()
 
     def is_done(self, sequence: int, acknowledged: bool) -> bool:
         """Whether it is known what became of a publication."""

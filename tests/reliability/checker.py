@@ -1,0 +1,222 @@
+"""Was anything lost, doubled or out of order?
+
+The checker knows everything: it reads the journals of all clients. What must be:
+
+- A publication whose receipt came is in the log of every subscriber that wants it. One without a receipt
+  (its publisher was killed) may be there.
+- Nothing is in a log twice, nothing is there that was never published or that nobody there wants, and the
+  publications of one publisher are in their order.
+- A process is given consecutive offsets, each once. A subscriber that was killed goes on without a gap: it
+  may get again what it had not acknowledged, never what the broker had confirmed as acknowledged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.reliability.journal import JournalReader
+from tests.reliability.plan import price_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.reliability.plan import Plan, Selection
+
+__all__ = ["Checker", "Verdict"]
+
+# Sentences kept per kind of mistake: enough to start looking.
+EXAMPLES_MAX = 5
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the checker found."""
+
+    published: int = 0
+    settled: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    """Given again to a new process because they had not been acknowledged; that is allowed."""
+    lost: int = 0
+    doubled: int = 0
+    misordered: int = 0
+    wrong: int = 0
+    """Anything else that must not be."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool:
+        return not (self.lost or self.doubled or self.misordered or self.wrong)
+
+    def blame(self, kind: str, sentence: str, count: int = 1) -> None:
+        """Count a mistake; `kind` is one of the counters."""
+        setattr(self, kind, getattr(self, kind) + count)
+        examples = self.examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(sentence)
+
+
+class _Published:
+    """What one writer did in all its lives."""
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
+        self.published: dict[str, int] = {}
+        self.settled: dict[str, int] = {}
+        self.flushed: set[str] = set()
+        self.ready_lives = 0
+        self.troubles: list[str] = []
+
+    def read(self) -> None:
+        for words in self._reader.lines():
+            kind = words[0]
+            if kind == "published":
+                self.published[words[1]] = int(words[2])
+            elif kind == "settled":
+                self.settled[words[1]] = int(words[2])
+            elif kind == "flushed":
+                self.flushed.add(words[1])
+            elif kind == "ready":
+                self.ready_lives += 1
+            elif kind == "trouble":
+                self.troubles.append(" ".join(words[1:]))
+
+
+class _Delivered:
+    """What one subscriber was given in all its lives, judged while it is read."""
+
+    def __init__(self, name: str, selection: Selection, reader: JournalReader, verdict: Verdict) -> None:
+        self.name = name
+        self.selection = selection
+        self.log: list[tuple[str, int]] = []
+        """By offset."""
+        self.found: set[tuple[str, int]] = set()
+        self.ready_lives = 0
+        self.troubles: list[str] = []
+        self._reader = reader
+        self._verdict = verdict
+        self._highest: dict[str, int] = {}
+        self._confirmed = -1
+        self._expected_offset: int | None = 0
+        """The next in this life; None when it may begin anywhere that leaves no gap."""
+
+    def read(self) -> None:
+        for words in self._reader.lines():
+            kind = words[0]
+            if kind == "row":
+                self._row(int(words[1]), words[2], int(words[3]), int(words[4]))
+            elif kind == "confirmed":
+                self._confirmed = int(words[1])
+            elif kind == "life":
+                self._expected_offset = None
+            elif kind == "ready":
+                self.ready_lives += 1
+            elif kind == "trouble":
+                self.troubles.append(" ".join(words[1:]))
+
+    def _row(self, offset: int, publisher: str, sequence: int, price: int) -> None:
+        verdict = self._verdict
+        what = f"{publisher}/{sequence}"
+        where = f"at {self.name}, offset {offset}"
+        verdict.delivered += 1
+        if self._expected_offset is None:
+            if offset <= self._confirmed:
+                sentence = (
+                    f"{what} came again {where}, though {self._confirmed} was confirmed as acknowledged"
+                )
+                verdict.blame("doubled", sentence, self._confirmed - offset + 1)
+        elif offset != self._expected_offset:
+            kind = "doubled" if offset < self._expected_offset else "wrong"
+            verdict.blame(kind, f"{what} {where}, where {self._expected_offset} was due")
+        self._expected_offset = offset + 1
+        if offset < len(self.log):
+            verdict.redelivered += 1
+            if self.log[offset] != (publisher, sequence):
+                verdict.blame("wrong", f"{what} {where}, where {self.log[offset]} was before")
+            return
+        if offset > len(self.log):
+            verdict.blame("wrong", f"{what} {where}, after a gap from {len(self.log)}")
+            self.log.extend([("", 0)] * (offset - len(self.log)))
+        self.log.append((publisher, sequence))
+        if (publisher, sequence) in self.found:
+            verdict.blame("doubled", f"{what} a second time {where}")
+        elif sequence < self._highest.get(publisher, 0):
+            verdict.blame("misordered", f"{what} after {self._highest[publisher]} {where}")
+        self.found.add((publisher, sequence))
+        self._highest[publisher] = max(sequence, self._highest.get(publisher, 0))
+        if price != price_of(publisher, sequence) or not self.selection.wants(publisher, sequence):
+            verdict.blame("wrong", f"{what} with price {price} {where}, which does not want it")
+
+
+class Checker:
+    """Reads the journals of one run."""
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self.verdict = Verdict()
+        self.writers = {
+            writer.name: _Published(JournalReader(directory, writer.name)) for writer in plan.writers
+        }
+        self.subscribers = {
+            each.name: _Delivered(
+                each.name, each.selection, JournalReader(directory, each.name), self.verdict
+            )
+            for each in plan.subscribers
+        }
+
+    def read(self) -> None:
+        """Take in what the clients have written since the last time."""
+        for writer in self.writers.values():
+            writer.read()
+        for subscriber in self.subscribers.values():
+            subscriber.read()
+
+    def ready_lives(self, client: str) -> int:
+        """How many processes of a client have come so far as to do their work."""
+        record: Any = self.writers.get(client) or self.subscribers.get(client)
+        return int(record.ready_lives)
+
+    def progress(self) -> tuple[int, int]:
+        """Publications with a receipt, and rows delivered, so far."""
+        settled = sum(sum(writer.settled.values()) for writer in self.writers.values())
+        return settled, self.verdict.delivered
+
+    def missing(self) -> dict[str, list[tuple[str, int]]]:
+        """Per subscriber what it should have and has not, in order."""
+        settled = [
+            (publisher, sequence)
+            for writer in self.writers.values()
+            for publisher, last in writer.settled.items()
+            for sequence in range(1, last + 1)
+        ]
+        found = {}
+        for name, subscriber in self.subscribers.items():
+            lost = [
+                each for each in settled if each not in subscriber.found and subscriber.selection.wants(*each)
+            ]
+            if lost:
+                found[name] = lost
+        return found
+
+    def conclude(self) -> Verdict:
+        """The verdict, when nothing more is to come."""
+        self.read()
+        verdict = self.verdict
+        limits: dict[str, int] = {}
+        for name, writer in self.writers.items():
+            limits |= writer.published
+            verdict.published += sum(writer.published.values())
+            verdict.settled += sum(writer.settled.values())
+            for trouble in writer.troubles:
+                verdict.blame("wrong", f"{name}: {trouble}")
+        for name, subscriber in self.subscribers.items():
+            for trouble in subscriber.troubles:
+                verdict.blame("wrong", f"{name}: {trouble}")
+            for publisher, sequence in subscriber.found:
+                if sequence > limits.get(publisher, 0):
+                    verdict.blame("wrong", f"{publisher}/{sequence} at {name} was never published")
+        for name, lost in self.missing().items():
+            first, last = lost[0], lost[-1]
+            sentence = f"{name} lost {len(lost)}, from {first[0]}/{first[1]} to {last[0]}/{last[1]}"
+            verdict.blame("lost", sentence, len(lost))
+        return verdict

@@ -1,0 +1,92 @@
+"""What is one run of the reliability test about?
+
+Everything that is decided before anything starts: the tree of brokers, who is connected to which, who wants
+what. What a publication contains follows from its id, so nobody has to write it down.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass
+
+__all__ = ["Plan", "Selection", "Subscriber", "Writer", "make_plan", "price_of"]
+
+
+def price_of(publisher: str, sequence: int) -> int:
+    """The price in a publication, from 0 to 99."""
+    return zlib.crc32(f"{publisher}/{sequence}".encode()) % 100
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a subscriber wants, said twice: as a filter, and in plain Python for the checker."""
+
+    low: int
+    writers: tuple[str, ...] = ()
+    """Only from these; from everybody if there are none."""
+
+    @property
+    def text(self) -> str:
+        price = f"price >= {self.low}"
+        if not self.writers:
+            return price
+        names = ", ".join(f"'{name}'" for name in self.writers)
+        return f"{price} AND writer IN ({names})"
+
+    def wants(self, publisher: str, sequence: int) -> bool:
+        writer = publisher.partition(".")[0]
+        return price_of(publisher, sequence) >= self.low and (not self.writers or writer in self.writers)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A client that publishes."""
+
+    name: str
+    broker: str
+    advertises: bool
+    """Says first what it will publish; the others publish without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A client with a durable subscription."""
+
+    name: str
+    broker: str
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A network and its clients."""
+
+    brokers: tuple[str, ...]
+    dials: dict[str, str]
+    """Who dials whom. The links make a tree."""
+    writers: tuple[Writer, ...]
+    subscribers: tuple[Subscriber, ...]
+
+
+def make_plan(seed: int, brokers: int, clients: int) -> Plan:
+    """A random network; half of the clients publish, the others subscribe."""
+    chance = random.Random(f"{seed}/plan")
+    names = tuple(f"B{number}" for number in range(1, brokers + 1))
+    dials: dict[str, str] = {}
+    for place in range(1, brokers):
+        ends = [names[place], chance.choice(names[:place])]
+        chance.shuffle(ends)
+        # A broker dials at most one here, so that it has one proxy; the other one of a new pair is free.
+        dialler, other = ends if ends[0] not in dials else reversed(ends)
+        dials[dialler] = other
+    writers = tuple(
+        Writer(f"w{number}", chance.choice(names), chance.random() < 0.5) for number in range(clients // 2)
+    )
+    everybody = [writer.name for writer in writers]
+    subscribers = []
+    for number in range(clients - len(writers)):
+        some = tuple(sorted(chance.sample(everybody, chance.randrange(1, len(everybody) + 1))))
+        selection = Selection(chance.randrange(60), some if chance.random() < 0.5 else ())
+        subscribers.append(Subscriber(f"s{number}", chance.choice(names), selection))
+    return Plan(names, dials, writers, tuple(subscribers))

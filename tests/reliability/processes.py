@@ -1,0 +1,153 @@
+"""How are brokers and clients started, killed and started again?
+
+Everything here ends only processes that it started, by their ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.reliability.worker import Specification
+
+__all__ = ["BrokerProcess", "WorkerProcess", "free_port"]
+
+HOST = "127.0.0.1"
+# Below the ports that systems give to outgoing connections: while a broker is dead, nobody takes its port.
+PORTS = range(20_000, 32_000)
+PORT_TRIES_MAX = 200
+START_S_MAX = 60.0
+END_S_MAX = 30.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    """A port that nobody listens on. Chance without a seed: two runs at a time must not meet."""
+    for port in random.SystemRandom().sample(PORTS, PORT_TRIES_MAX):
+        with socket.socket() as candidate:
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port was found among {PORT_TRIES_MAX} from {PORTS}")
+
+
+class _Process:
+    """A process that writes what it has to say to a file."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _start(self, *arguments: str) -> None:
+        with self.log.open("ab") as log:
+            log.write(f"--- start {self.starts + 1}\n".encode())
+            log.flush()
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+            )
+        self.starts += 1
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def failure(self) -> str:
+        """How it ended, if that was neither by our hand nor because it had nothing more to do."""
+        process = self._process
+        code = process.poll() if process is not None else None
+        if process is None or code is None or code == -signal.SIGKILL:
+            return ""
+        if code == 0 and process.stdin is not None and process.stdin.closed:
+            return ""
+        return f"{self.name} ended by itself with code {code}: see {self.log}"
+
+    def end_input(self) -> None:
+        """Close its standard input."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def kill(self) -> bool:
+        """`kill -9`; returns whether it was alive until then."""
+        process = self._process
+        if process is None:
+            return False
+        was_alive = process.poll() is None
+        if was_alive:
+            process.kill()
+        process.wait()
+        self.end_input()
+        return was_alive
+
+
+class BrokerProcess(_Process):
+    """A broker with its data directory, on one port for all its lives."""
+
+    def __init__(self, name: str, directory: Path, log_level: str) -> None:
+        super().__init__(name, directory)
+        self.port = free_port()
+        self.neighbour = ""
+        """Whom it dials."""
+        self._data = directory / f"{name}.data"
+        self._log_level = log_level
+
+    def start(self) -> None:
+        neighbour = ("--neighbour", self.neighbour) if self.neighbour else ()
+        self._start(
+            "-c",
+            "from braid.cli import main; main()",
+            "broker",
+            *("--id", self.name, "--listen", f"{HOST}:{self.port}", "--data-dir", str(self._data)),
+            *("--log-level", self._log_level),
+            *neighbour,
+        )
+
+    async def listening(self) -> None:
+        """Wait until it accepts connections."""
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline and self.alive:
+            try:
+                _, writer = await asyncio.open_connection(HOST, self.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return
+        raise RuntimeError(f"broker {self.name} did not start within {START_S_MAX:g} s: see {self.log}")
+
+
+class WorkerProcess(_Process):
+    """A process with some clients."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        super().__init__(name, directory)
+        self.clients: tuple[str, ...] = ()
+
+    def start(self, specification: Specification) -> None:
+        self.clients = tuple(each.name for each in specification.clients)
+        self._start("-m", "tests.reliability.worker", specification.to_json())
+
+    async def ended(self) -> bool:
+        """Wait until it has ended by itself; returns False if it does not."""
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, END_S_MAX)
+            except subprocess.TimeoutExpired:
+                return False
+        return True

@@ -1,0 +1,105 @@
+"""Does the checker see what it is there to see? Each mistake is planted, and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.reliability.checker import Checker
+from tests.reliability.journal import Journal, JournalReader, journal_path
+from tests.reliability.plan import Plan, Selection, Subscriber, Writer, make_plan, price_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.reliability.checker import Verdict
+
+PLAN = Plan(("B1",), {}, (Writer("w0", "B1", False),), (Subscriber("s0", "B1", Selection(0)),))
+
+
+def row(offset: int, sequence: int, publisher: str = "w0.1") -> str:
+    return f"row {offset} {publisher} {sequence} {price_of(publisher, sequence)}"
+
+
+def judged(directory: Path, subscriber: list[str], *, published: int = 3, settled: int = 3) -> Verdict:
+    writer = Journal(directory, "w0")
+    writer.write("life 1", "ready", f"published w0.1 {published}", f"settled w0.1 {settled}")
+    writer.close()
+    reader = Journal(directory, "s0")
+    reader.write("life 1", "ready", *subscriber)
+    reader.close()
+    return Checker(PLAN, directory).conclude()
+
+
+def test_what_is_as_it_should_be_is_right(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, [row(0, 1), row(1, 2), row(2, 3), "confirmed 2"])
+    assert verdict.right
+    assert (verdict.published, verdict.settled, verdict.delivered) == (3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        pytest.param("lost", [row(0, 1), row(1, 3)], id="a row is missing"),
+        pytest.param("doubled", [row(0, 1), row(1, 2), row(2, 2), row(3, 3)], id="in the log twice"),
+        pytest.param("doubled", [row(0, 1), row(0, 1), row(1, 2), row(2, 3)], id="one offset twice"),
+        pytest.param("misordered", [row(0, 1), row(1, 3), row(2, 2)], id="out of order"),
+        pytest.param("wrong", [row(0, 1), row(1, 2), row(3, 3)], id="an offset is left out"),
+        pytest.param("wrong", [row(0, 1), row(1, 2), row(2, 3), row(3, 4)], id="never published"),
+        pytest.param("wrong", ["row 0 w0.1 1 100", row(1, 2), row(2, 3)], id="another content"),
+        pytest.param("wrong", [row(0, 1), row(1, 2), row(2, 3), "trouble that was"], id="a client complains"),
+        pytest.param(
+            "doubled",
+            [row(0, 1), row(1, 2), "confirmed 1", "life 2", row(1, 2), row(2, 3)],
+            id="acknowledged and given to the next process all the same",
+        ),
+        pytest.param(
+            "wrong",
+            [row(0, 1), "life 2", row(2, 3), "life 3", row(1, 2)],
+            id="a gap between processes",
+        ),
+    ],
+)
+def test_a_mistake_is_seen(tmp_path: Path, kind: str, lines: list[str]) -> None:
+    verdict = judged(tmp_path, lines)
+    assert getattr(verdict, kind) >= 1
+    assert verdict.examples[kind]
+    assert not verdict.right
+
+
+def test_what_was_not_acknowledged_may_come_again_in_the_next_process(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, [row(0, 1), row(1, 2), "confirmed 0", "life 2", row(1, 2), row(2, 3)])
+    assert verdict.right
+    assert verdict.redelivered == 1
+
+
+def test_what_has_no_receipt_may_be_missing_or_there(tmp_path: Path) -> None:
+    assert judged(tmp_path, [row(0, 1), row(1, 2), row(2, 3)], published=5, settled=2).right
+
+
+def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "s0")
+    journal.write("row 0 w0.1 1 50")
+    with journal_path(tmp_path, "s0").open("ab") as file:
+        file.write(b"row 1 w0.1 2 5")
+    reader = JournalReader(tmp_path, "s0")
+    assert list(reader.lines()) == [["row", "0", "w0.1", "1", "50"]]
+    again = Journal(tmp_path, "s0")
+    again.write("ready")
+    assert list(reader.lines()) == [["ready"]]
+    again.close()
+    journal.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_plan_is_a_tree_in_which_each_broker_dials_once_at_most(seed: int) -> None:
+    plan = make_plan(seed, 7, 20)
+    assert len(plan.dials) == 6
+    reached = {plan.brokers[0]}
+    for _ in plan.brokers:
+        for ends in plan.dials.items():
+            if reached & set(ends):
+                reached |= set(ends)
+    assert reached == set(plan.brokers)
+    assert len(plan.writers) == len(plan.subscribers) == 10
