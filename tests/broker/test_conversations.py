@@ -29,7 +29,8 @@ def test_conversation(file: Path) -> None:
     answer = "\n".join(written) + "\n"
     if REWRITE:
         file.write_text(answer)
-    assert answer == text if not REWRITE else True, f"{file.name}: what is said has changed"
+        return
+    assert answer == text
 
 
 def test_every_conversation_begins_with_what_it_shows() -> None:

@@ -326,6 +326,28 @@ def test_whoever_never_greets_is_sent_away_in_time() -> None:
     assert [refused.code for refused in eve.answers(Refused)] == ["late"]
 
 
+def test_a_neighbour_cannot_take_over_what_is_ours() -> None:
+    """It may remember it from a time when we were linked elsewhere; our own tables know better."""
+    network = line("A", store=True)
+    alice, carol = network.client("alice", "A"), network.client("carol", "A")
+    alice.ask(Subscribe(1, "1", "a > 0"))
+    alice.ask(SubscribeDurable(2, "log", "a > 0"))
+    network.run(us=50_000)
+    tables = network.cores["A"]._subscriptions.tables
+    neighbour = Silent(network, "A")
+    network.from_client(neighbour, [Frame(0, Hello(1, "broker", "B", "B-1", credit=1 << 22))])
+    network.run(us=50_000)
+    for number, key in enumerate(list(tables.index), 1):
+        neighbour.ask(Subscribe(number, str(key), "TRUE"))
+    neighbour.ask(Advertise(3, "A/*", "TRUE"))
+    network.run(us=50_000)
+    assert [done.request for done in neighbour.answers(Done)] == [1, 2, 3], "it is answered all the same"
+    carol.publish({"a": 1})
+    network.run(us=20_000_000)  # it never answers, and is waited for only so long
+    assert alice.values("a") == [1]
+    assert [publication["a"] for _, _, publication in alice.stored] == [1]
+
+
 class Silent(WireClient):
     """A connection that has said nothing yet."""
 

@@ -160,6 +160,13 @@ class TwoChannels(RuleBasedStateMachine):
         if told is not None:
             side.write([Frame(0, told)])
 
+    @rule()
+    def exchange(self) -> None:
+        """Everything arrives and is acknowledged as received; what is settled is another matter."""
+        for which in (0, 1, 0, 1):
+            self.carry(which, 100)
+            self.acknowledge(which)
+
     @rule(which=SIDES, withheld=st.booleans())
     def withhold(self, which: int, withheld: bool) -> None:
         self.sides[which].channel.withheld = withheld

@@ -96,9 +96,10 @@ class Outcome:
         return (
             f"reliability: {choices.brokers} brokers, {choices.clients} clients, {choices.seconds:g} s, "
             f"seed {choices.seed}: {self.kills} kills, {self.resets} resets, {self.stalls} stalls, "
-            f"{self.client_kills} client kills; {verdict.published:,} published, "
-            f"{verdict.delivered:,} delivered, {verdict.lost} lost, {verdict.doubled} doubled, "
-            f"{verdict.misordered} out of order, repaired in {self.recovery_s:.1f} s"
+            f"{self.client_kills} client kills; {verdict.published:,} published "
+            f"({verdict.settled:,} with a receipt), {verdict.delivered:,} delivered, "
+            f"{verdict.lost} lost, {verdict.doubled} doubled, {verdict.misordered} out of order, "
+            f"repaired in {self.recovery_s:.1f} s"
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from braid.protocol.messages import Advertise, SubscribeDurable
+from braid.protocol.messages import Advertise, Subscribe, SubscribeDurable
 from tests.broker.wire import Network, WireClient
 
 
@@ -60,6 +60,22 @@ def test_an_advertisement_that_never_became_known_takes_no_publication_with_it(n
     network.run(us=1_000_000)
     assert again.channel.idle
     assert offsets(durable) == [0]
+
+
+def test_what_a_client_leaves_behind_at_a_broker_that_is_not_ready_is_delivered(network: Network) -> None:
+    network.kill("A")
+    network.kill("B")
+    network.start("A")  # which waits a while for B
+    subscriber = network.client("subscriber", "A")
+    subscriber.ask(Subscribe(1, "1", "price >= 0"))
+    writer = network.client("writer", "A")
+    writer.publish({"price": 1})
+    network.run(us=50_000)
+    assert writer.channel.idle, "it has heard that its publication was received"
+    assert not network.cores["A"].ready
+    network.leave(writer)
+    network.run(us=10_000_000)
+    assert subscriber.values("price") == [1]
 
 
 def test_an_acknowledgement_that_is_repeated_with_a_new_connection_counts(network: Network) -> None:

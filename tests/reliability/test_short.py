@@ -6,7 +6,8 @@ import pytest
 
 from tests.reliability.run import Choices, reliability_run
 
-pytestmark = [pytest.mark.net, pytest.mark.slow]
+# Some 20 seconds; if something is stuck, the run itself says what, later than tests may usually take.
+pytestmark = [pytest.mark.net, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_nothing_is_lost_or_doubled_when_brokers_are_killed() -> None:

@@ -72,6 +72,12 @@ __all__ = ["BrokerCore"]
 # some hundred bytes.
 ANSWERS_MAX = 200_000
 
+# Publications of clients that left before this broker was ready. All of a few clients' windows fit.
+LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
+
+# Between two steps of tidying, so that others have their turn.
+TIDY_PAUSE_US = 1_000
+
 # Batches are joined up to this size: larger ones gain nothing, and a frame must not become too long.
 JOINED_BYTES_MAX = 256 * 1024
 
@@ -128,9 +134,14 @@ class BrokerCore:
             self._detached,
         )
         self._links.when_ready = self._release_publications
-        self._links.when_known = self._durables.keep_neighbour
+        self._links.when_known = lambda link: self._durables.keep_neighbour(
+            link, self._links.appended_address(link)
+        )
         self._subscriptions.when_advertised = self._publish.release
+        self._left_behind: list[Client] = []
+        self._left_behind_bytes = 0
         self._review_at_us: int | None = None
+        self._tidy_at_us: int | None = None
         self._drain_until_us: int | None = None
         self._drained = False
         self._links.remember(neighbours)
@@ -194,13 +205,14 @@ class BrokerCore:
         elif not isinstance(stimulus, Tick):
             raise TypeError(f"{stimulus!r} is no input")
         self._on_time(now_us)
+        self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.collect()
         return self._postroom.collect()
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
         deadline = self._review_at_us if self._review_at_us is not None else 0
-        for time in (self._postroom.deadline_us(), self._links.next_dial_us()):
+        for time in (self._postroom.deadline_us(), self._links.next_dial_us(), self._tidy_at_us):
             if time is not None and time < deadline:
                 deadline = time
         return deadline
@@ -376,6 +388,20 @@ class BrokerCore:
         # What it was to get is nobody's care any more; what it published goes its way.
         for release in client.channel.abandon():
             release()
+        if client.unrouted and not self._links.ready:
+            self._leave_behind(client)
+
+    def _leave_behind(self, client: Client) -> None:
+        """Keep what it published until it can be routed: it may have heard that it was received."""
+        size = sum(batch.size for batch, _ in client.unrouted)
+        if self._left_behind_bytes + size > LEFT_BEHIND_BYTES_MAX:
+            rows = sum(len(batch) for batch, _ in client.unrouted)
+            self._postroom.note(
+                "warning", "publications of a client that left were dropped", client=client.name, count=rows
+            )
+            return
+        self._left_behind_bytes += size
+        self._left_behind.append(client)
 
     # Time.
 
@@ -385,6 +411,16 @@ class BrokerCore:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4
         self._review(now_us)
+
+    def _tidy(self, now_us: int, quiet: bool) -> None:
+        """Let the index go on with its merging when nothing else is to be done, a step at a time."""
+        index = self._subscriptions.tables.index
+        if not index.unfinished:
+            self._tidy_at_us = None
+        elif self._tidy_at_us is None:
+            self._tidy_at_us = now_us + TIDY_PAUSE_US
+        elif quiet and now_us >= self._tidy_at_us:
+            self._tidy_at_us = now_us + TIDY_PAUSE_US if index.tidy() else None
 
     def _review(self, now_us: int) -> None:
         """Look after everything that only time brings about."""
@@ -412,7 +448,8 @@ class BrokerCore:
 
     def _release_publications(self) -> None:
         """Clients' publications are accepted from now on; some may have come already."""
-        for client in list(self._reception.clients):
+        left_behind, self._left_behind = self._left_behind, []
+        for client in (*left_behind, *self._reception.clients):
             self._publish.release(client)
 
     # Stopping.

@@ -55,6 +55,7 @@ class OperatorDesk:
             "statistics": lambda arguments: self.statistics(),
             "append": self._append,
             "detach": self._detach,
+            "forget": self._forget,
         }
 
     def ask(self, client: Client, message: Ask) -> None:
@@ -148,6 +149,21 @@ class OperatorDesk:
             )
         self._links.append(address)
         return {"broker": self._settings.broker_id, "appended_to": address}
+
+    def _forget(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Give up a neighbour that will not come back, and with it what is kept for those behind it."""
+        name = arguments.get("neighbour", "")
+        link = self._links.links.get(name)
+        if link is None:
+            known = ", ".join(sorted(self._links.links)) or "none"
+            raise RequestRefusedError(f"there is no neighbour {name!r}; there are: {known}", "unknown")
+        if link.connection is not None:
+            raise RequestRefusedError(
+                f"the link to {name} is up; only a neighbour that is gone can be forgotten", "up"
+            )
+        lost_bytes = link.channel.backlog_bytes
+        self._detached(link)
+        return {"broker": self._settings.broker_id, "forgotten": name, "dropped_bytes": lost_bytes}
 
     def _detach(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         """DETACH: take this broker, which is an outer one without clients of its own, off the network."""

@@ -306,10 +306,10 @@ class DurableDesk:
 
     # Neighbours from before a restart.
 
-    def keep_neighbour(self, link: Link) -> None:
+    def keep_neighbour(self, link: Link, address: str) -> None:
         """Remember a neighbour, so that after a restart its share is kept until it speaks."""
         if self._kept:
-            self._operations.append(KeepNeighbour(link.name, link.address))
+            self._operations.append(KeepNeighbour(link.name, address))
 
     def forget_neighbour(self, name: str) -> None:
         """Its share is not kept any more."""

@@ -91,9 +91,19 @@ class LinkDesk:
         subscriptions.lose_track = self.lose_track
 
     def remember(self, known: Iterable[tuple[str, str]]) -> None:
-        """Neighbours from before the last restart: what is theirs is kept until they speak."""
-        for broker_id, _ in known:
+        """Neighbours from before the last restart: what is theirs is kept until they speak.
+
+        Those that we were told to dial while running are dialled again.
+        """
+        for broker_id, address in known:
             self._hold(self._link(broker_id))
+            if address:
+                self.neighbours.setdefault(address, Neighbour(address, broker_id))
+
+    def appended_address(self, link: Link) -> str:
+        """Where to dial a neighbour after a restart that our settings do not name; empty for others."""
+        addresses = [each.address for each in self.neighbours.values() if each.broker_id == link.name]
+        return next((each for each in addresses if each not in self._settings.neighbours), "")
 
     def _link(self, name: str) -> Link:
         link = self.links.get(name)

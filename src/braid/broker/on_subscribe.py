@@ -39,6 +39,9 @@ class SubscriptionDesk:
         """Everybody knows that anything may be published here."""
         self._universal_asked = False
         self._universal_key = f"{broker_id}/*"
+        # What is ours nobody else can tell us about. A neighbour may try, when we were linked elsewhere
+        # before and it remembers us from there.
+        self._own = f"{broker_id}/"
         self._universal_waiting: list[Callable[[], None]] = []
         self.lose_track: Callable[[Link], None] = _ignore
         """Called for a link that could not be asked who is interested behind it."""
@@ -124,12 +127,20 @@ class SubscriptionDesk:
 
     def subscribe_link(self, link: Link, messages: Sequence[Subscribe]) -> None:
         """A neighbour subscribes for whoever is behind it."""
-        items = [(message.key, _filter_of(message)) for message in messages]
+        items = [
+            (message.key, _filter_of(message))
+            for message in messages
+            if not message.key.startswith(self._own)
+        ]
         tells = self.tables.subscribe(items, link.name, link=True)
         link.stale_subscriptions.difference_update(message.key for message in messages)
         self._inform(tells)
         for message in messages:
-            self._when_installed(message.key, link.name, partial(self._done, link, message.request))
+            done = partial(self._done, link, message.request)
+            if message.key.startswith(self._own):
+                done()
+            else:
+                self._when_installed(message.key, link.name, done)
 
     def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
         """A neighbour takes a subscription back."""
@@ -139,6 +150,9 @@ class SubscriptionDesk:
     def advertise_link(self, link: Link, message: Advertise) -> None:
         """A neighbour advertises for whoever is behind it."""
         filter = _filter_of(message)
+        if message.key.startswith(self._own):
+            self._done(link, message.request)
+            return
         link.stale_advertisements.discard(message.key)
         tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
         self._answer_when_known(tells, lambda: self._done(link, message.request), but=link)

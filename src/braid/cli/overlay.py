@@ -129,8 +129,8 @@ def append(
 ) -> None:
     """Hang a running broker that has no links on another one, and wait until the link is up.
 
-    The link lasts until the broker is detached or restarted: to keep it, give the broker that neighbour in
-    its configuration too.
+    A broker with a data directory remembers it over restarts; for one without, name the neighbour in its
+    configuration too.
     """
     from braid.cli.overlay_crawl import append_broker
 
@@ -157,6 +157,28 @@ def detach(
     names = answer.get("detached_from") or []
     where = f"is detached from {', '.join(names)}" if names else "had no links"
     typer.echo(f"{answer.get('broker', broker)} {where}")
+
+
+@overlay.command(epilog=_examples("braid overlay forget C --broker 127.0.0.1:7000"))
+def forget(
+    neighbour: Annotated[str, typer.Argument(metavar="ID", help="The neighbour that will not come back.")],
+    broker: _Broker = BROKER_DEFAULT,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Have a broker give up a neighbour that is gone for good, and drop what it keeps for it.
+
+    Until then acknowledged publications wait for that neighbour, and in the end their publishers too.
+    """
+    from braid.cli.overlay_crawl import ask
+
+    door = _door(token, ca, certificate, key, timeout)
+    answer = asyncio.run(ask(broker, "forget", door, neighbour=neighbour))
+    dropped = answer.get("dropped_bytes", 0)
+    typer.echo(f"{answer.get('broker', broker)} has forgotten {neighbour}; {dropped:,} bytes were dropped")
 
 
 @overlay.command(

@@ -298,6 +298,16 @@ class FilterIndex(Generic[Key]):
             self._start_merge(list(self._segments))
             self._finish_work()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether merging is under way, of which every call does a step."""
+        return self._sealing is not None or self._merge is not None
+
+    def tidy(self) -> bool:
+        """Do one more step of merging, for who has a quiet moment; returns whether there is more to do."""
+        self._work()
+        return self.unfinished
+
     def statistics(self) -> IndexStatistics:
         """What the index holds and how."""
         segments = list(self._segments.values())
@@ -467,7 +477,7 @@ class FilterIndex(Generic[Key]):
             raise
 
     def _finish_work(self) -> None:
-        while self._sealing is not None or self._merge is not None:
+        while self.unfinished:
             self._work()
 
     def _finish(self, job: _Job, made: Segment) -> None:
