@@ -96,6 +96,7 @@ class ScriptedBroker:
         self.channel: Channel[int] = Channel(self.channel_settings)
         self.subscriptions: dict[str, Subscribe] = {}
         self.advertisements: dict[str, str] = {}
+        self.reader = 0
         self.reading: int | None = None
         self.replays: list[list[int]] = []
         self.log_frame = 0
@@ -147,6 +148,7 @@ class ScriptedBroker:
         elif isinstance(body, SubscribeDurable):
             self.acknowledged_offset = max(self.acknowledged_offset, body.resume_after)
             self.reading = self.acknowledged_offset + 1
+            self.reader = body.request
             self.answers.append(Done(body.request, body.filter))
             self.feed()
         elif isinstance(body, Acknowledge):
@@ -162,7 +164,7 @@ class ScriptedBroker:
             return
         if self.reading is not None and self.reading < len(self.log):
             rows = self.log[self.reading : self.reading + LOG_ROWS_MAX]
-            self.offer(StoredPublications("log", self.reading, rows))
+            self.offer(StoredPublications("log", self.reading, rows, reader=self.reader))
             self.reading += len(rows)
             self.log_frame = self.channel.sent
         elif self.replays:

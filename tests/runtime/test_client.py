@@ -46,6 +46,7 @@ from braid.protocol.messages import (
     PublishRefused,
     Refused,
     Replay,
+    StopReading,
     StoredPublications,
     Subscribe,
     SubscribeDurable,
@@ -84,6 +85,7 @@ class Visitor(asyncio.Protocol):
         self.subscriptions: dict[str, tuple[Filter, str]] = {}
         self.advertisements: dict[str, str] = {}
         self.readers: dict[str, int] = {}
+        self.reader_requests: dict[str, int] = {}
         self.replays: list[tuple[int, str, int, int]] = []
         self.log_frame = 0
         self.saw: list[Body] = []
@@ -255,7 +257,11 @@ class FakeBroker:
             log = self.logs[body.name]
             start = max(body.resume_after, self.acknowledged[body.name])
             visitor.readers[body.name] = start + 1
+            visitor.reader_requests[body.name] = body.request
             return Done(body.request, str(log[0]))
+        elif isinstance(body, StopReading):
+            visitor.readers.pop(body.name, None)
+            return None
         elif isinstance(body, DropDurable):
             if self.logs.pop(body.name, None) is None:
                 return Failed(body.request, "unknown", f"no durable subscription {body.name!r}")
@@ -313,7 +319,8 @@ class FakeBroker:
                 rows = self.logs[name][1][following : following + LOG_ROWS_MAX]
                 if rows:
                     visitor.readers[name] = following + len(rows)
-                    visitor.offer(StoredPublications(name, following, rows))
+                    reader = visitor.reader_requests[name]
+                    visitor.offer(StoredPublications(name, following, rows, reader=reader))
                     visitor.log_frame = visitor.channel.sent
                     break
             else:

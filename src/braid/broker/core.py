@@ -48,6 +48,7 @@ from braid.protocol.messages import (
     Reach,
     Refused,
     Replay,
+    StopReading,
     Subscribe,
     SubscribeDurable,
     SyncBegin,
@@ -137,6 +138,7 @@ class BrokerCore:
         self._links.when_known = lambda link: self._durables.keep_neighbour(
             link, self._links.appended_address(link)
         )
+        self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
         self._subscriptions.when_advertised = self._publish.release
         self._left_behind: list[Client] = []
         self._left_behind_bytes = 0
@@ -167,6 +169,7 @@ class BrokerCore:
             Acknowledge: self._durables.acknowledge,
             Replay: self._durables.replay,
             DropDurable: self._durables.drop,
+            StopReading: self._durables.stop,
             Ask: self._operator.ask,
         }
         self._on_link: dict[type, Callable[[Any, Any], None]] = {

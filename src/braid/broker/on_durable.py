@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import LogRead, Persisted
     from braid.protocol.log import LogState, StoreOperation
-    from braid.protocol.messages import Acknowledge, DropDurable, Replay, SubscribeDurable
+    from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
 
 __all__ = ["DurableDesk", "DurableLog"]
 
@@ -64,6 +64,8 @@ class DurableLog:
         self.highest: dict[str, int] = {}
         """Per publisher the last sequence number in the log: what comes again is not stored again."""
         self.reader: Client | None = None
+        self.reader_request = 0
+        """The request with which it began to read."""
         self.next_to_send = 0
         self.unsettled_bytes = 0
         """Sent to the reader and not taken in by it."""
@@ -149,6 +151,7 @@ class DurableDesk:
             self.stop_reading(log.reader, log.key)
         client.logs.add(log.key)
         log.reader = client
+        log.reader_request = message.request
         # The connection before may have broken while it said so.
         self._done_with(log, message.resume_after)
         log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
@@ -235,7 +238,7 @@ class DurableDesk:
                 # The next piece is read when the client has taken this one in.
                 following = answer.rows[-1][0] + 1
                 care = partial(self._replay_from, client, log, request, following, last)
-                self._postroom.offer(client, _stored(log.name, list(answer.rows), request), care)
+                self._postroom.offer(client, _stored(log.name, list(answer.rows), replay=request), care)
 
         self._read(log, first, last, read)
 
@@ -251,6 +254,10 @@ class DurableDesk:
         self._subscriptions.withdraw(self._subscription(log))
         self._operations.append(DeleteLog(log.key))
         self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
+
+    def stop(self, client: Client, message: StopReading) -> None:
+        """A client reads no more; what was sent to it and not acknowledged comes again to the next."""
+        self.stop_reading(client, _key(client.principal.name, message.name))
 
     def stop_reading(self, client: Client, key: str) -> None:
         """A reader has gone, or another connection takes over."""
@@ -361,10 +368,12 @@ class DurableDesk:
         log.unsettled_bytes += size
         log.next_to_send = rows[-1][0] + 1
         self._postroom.counters.delivered += len(rows)
-        self._postroom.offer(client, _stored(log.name, rows, 0), partial(self._taken, log, client, size))
+        request = log.reader_request
+        stored = _stored(log.name, rows, reader=request)
+        self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
 
-    def _taken(self, log: DurableLog, client: Client, size: int) -> None:
-        if log.reader is client:
+    def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
+        if log.reader is client and log.reader_request == request:
             log.unsettled_bytes -= size
             self.feed(log)
 
@@ -426,7 +435,8 @@ def _unknown(name: str) -> RequestRefusedError:
     return RequestRefusedError(f"there is no durable subscription {name!r}", "unknown")
 
 
-def _stored(name: str, rows: list[tuple[int, LogRow]], request: int) -> StoredPublications:
-    return StoredPublications(
-        name, rows[0][0], [(row.publisher, row.sequence, row.record) for _, row in rows], request
-    )
+def _stored(
+    name: str, rows: list[tuple[int, LogRow]], *, replay: int = 0, reader: int = 0
+) -> StoredPublications:
+    content = [(row.publisher, row.sequence, row.record) for _, row in rows]
+    return StoredPublications(name, rows[0][0], content, replay, reader)

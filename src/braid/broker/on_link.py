@@ -82,6 +82,8 @@ class LinkDesk:
         """Called once publications are accepted."""
         self.when_known: Callable[[Link], None] = _nothing_about
         """Called when a neighbour's interest becomes known."""
+        self.when_gone: Callable[[Link], None] = _nothing_about
+        """Called when a neighbour is none any more."""
         for address in settings.neighbours:
             self.neighbours[address] = Neighbour(address)
 
@@ -204,6 +206,7 @@ class LinkDesk:
 
     def begun(self, link: Link, resumed: bool) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
+        self._drop_moved(link.behind)
         self.tell_reach()
         if not resumed:
             self._subscriptions.synchronise(link)
@@ -316,7 +319,9 @@ class LinkDesk:
             return bool(self.neighbours)
         if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
             return False
-        return any(neighbour.broker_id not in self.links for neighbour in self.neighbours.values())
+        # One that is reached another way needs no link of its own.
+        known = self.reach(None) | self.links.keys()
+        return any(neighbour.broker_id not in known for neighbour in self.neighbours.values())
 
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
@@ -354,7 +359,20 @@ class LinkDesk:
         """A neighbour says whom it connects us to."""
         self.require_no_loop(link.name, brokers)
         link.behind = frozenset({link.name, *brokers})
+        self._drop_moved(link.behind)
         self.tell_reach()
+
+    def _drop_moved(self, reached: frozenset[str]) -> None:
+        """Former neighbours that are reached another way now have moved: nothing waits for them here."""
+        for name in sorted(reached & self.links.keys()):
+            moved = self.links[name]
+            if moved.connection is None and not moved.behind:
+                dropped_bytes = moved.channel.backlog_bytes
+                self._postroom.note(
+                    "warning", "a neighbour has moved", neighbour=name, dropped_bytes=dropped_bytes
+                )
+                self.drop(moved)
+                self.when_gone(moved)
 
     def tell_reach(self) -> None:
         """Tell every neighbour whom we connect it to, if that has changed."""

@@ -30,6 +30,7 @@ from braid.protocol.messages import (
     DropDurable,
     Message,
     Replay,
+    StopReading,
     Subscribe,
     SubscribeDurable,
     Unadvertise,
@@ -124,8 +125,12 @@ class Desk:
         was_open = interest.open
         self._inbox.remove(interest)
         self._requests.pop(interest.request, None)
-        # Nobody unsubscribes from a log: what still comes of it is not acknowledged, so nothing is lost.
-        if not was_open or interest.durable:
+        if not was_open:
+            return 0
+        if interest.durable:
+            # What still comes of it is not acknowledged, so nothing is lost.
+            if not interest.replay_request:
+                self._tell(StopReading(interest.durable))
             return 0
         request = self._next_request()
         return self._undo(request, Unsubscribe(request, str(interest.number)))
@@ -208,6 +213,7 @@ class Desk:
 
     def _durable_message(self, interest: Interest, request: int) -> SubscribeDurable:
         text = interest.filter.text if interest.filter is not None else ""
+        interest.reader = request
         return SubscribeDurable(
             request, interest.durable, text, interest.when_full, interest.acknowledged_offset
         )

@@ -70,6 +70,7 @@ class Interest:
         "number",
         "open",
         "queue",
+        "reader",
         "replay_last",
         "replay_request",
         "request",
@@ -97,6 +98,8 @@ class Interest:
         self.durable = ""
         self.acknowledged_offset = -1
         self.handed_offset = -1
+        self.reader = 0
+        """The request with which a log is read on this connection; 0 for a replay."""
         """The highest offset that came into the queue or waits behind it."""
         self.replay_request = 0
         self.replay_last = -1
@@ -272,8 +275,8 @@ class Inbox:
             RemoteProtocolError: a record is malformed.
         """
         interest = self._replays.get(stored.replay) if stored.replay else self._durables.get(stored.name)
-        if interest is None:
-            return None
+        if interest is None or stored.reader != interest.reader:
+            return None  # nobody reads here any more, or it was sent to a former reader
         fresh: list[Publication] = []
         for offset, (publisher, sequence, record) in enumerate(stored.rows, stored.first_offset):
             if offset <= interest.handed_offset:

@@ -33,6 +33,7 @@ __all__ = [
     "Reach",
     "Refused",
     "Replay",
+    "StopReading",
     "StoredPublications",
     "Subscribe",
     "SubscribeDurable",
@@ -204,6 +205,8 @@ class StoredPublications(_Message, tag=21, frozen=True):
     rows: list[tuple[str, int, bytes]]
     replay: int = 0
     """The number of the `Replay` request this belongs to, if any."""
+    reader: int = 0
+    """Otherwise the number of the `SubscribeDurable` request: a client may have stopped and begun again."""
 
 
 class Acknowledge(_Message, tag=22, frozen=True):
@@ -226,6 +229,12 @@ class DropDurable(_Message, tag=24, frozen=True):
     """A request, sequenced: end the durable subscription and forget its log."""
 
     request: int
+    name: str
+
+
+class StopReading(_Message, tag=25, frozen=True):
+    """Sequenced: the client reads this log no more for now; the log goes on."""
+
     name: str
 
 
@@ -275,6 +284,7 @@ Message: TypeAlias = (
     | Acknowledge
     | Replay
     | DropDurable
+    | StopReading
     | SyncBegin
     | TablesComplete
     | TablesIncomplete

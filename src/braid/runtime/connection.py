@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder
-from braid.protocol.codec import GREETING_BYTES_MAX
+from braid.protocol.codec import FRAME_BYTES_MAX, GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.runtime.tls import peer_name
 
@@ -40,7 +40,8 @@ class Connection(asyncio.Protocol):
         self._report = report
         self._forget = forget
         self._dialled = dialled
-        self._decoder = FrameDecoder(GREETING_BYTES_MAX)
+        # Whoever we dialled may send much right behind its welcome; whoever comes to us waits for ours.
+        self._decoder = FrameDecoder(GREETING_BYTES_MAX if dialled is None else FRAME_BYTES_MAX)
         self._reason = "the peer closed the connection"
         self._resuming: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
