@@ -42,8 +42,6 @@ class SocketDriver:
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._advertisements: dict[tuple[str, str], Advertisement] = {}
         self._heard: Heard = defaultdict(lambda: defaultdict(list))
-        self._readers: dict[tuple[str, str], Client] = {}
-        self._addresses: dict[str, str] = {}
         self._offsets: dict[tuple[str, str], int] = {}
 
     async def start(self, links: dict[str, str | None], clients: dict[str, str]) -> None:
@@ -60,8 +58,8 @@ class SocketDriver:
             cores.append(core)
         await until(lambda: sum(core.statistics()["links_up"] for core in cores) == 2 * (len(cores) - 1))
         for name, broker in clients.items():
-            self._addresses[name] = f"127.0.0.1:{self._ports[broker]}"
-            self._clients[name] = await connect(self._addresses[name], name=name, publisher=name)
+            address = f"127.0.0.1:{self._ports[broker]}"
+            self._clients[name] = await connect(address, name=name, publisher=name)
 
     async def subscribe(self, client: str, key: str, text: str) -> None:
         self._subscriptions[(client, key)] = await self._clients[client].subscribe(text, queue_size=10_000)
@@ -77,8 +75,7 @@ class SocketDriver:
         await self._advertisements.pop((client, key)).close()
 
     async def read_durable(self, client: str, key: str, text: str) -> None:
-        # A connection of its own, which ends with the reading.
-        reader = self._readers[(client, key)] = await connect(self._addresses[client])
+        reader = self._clients[client]
         self._subscriptions[(client, key)] = await reader.subscribe(text, durable=key, queue_size=10_000)
 
     async def leave_durable(self, client: str, key: str, count: int) -> None:
@@ -88,8 +85,7 @@ class SocketDriver:
         offset = self._offsets.pop(place, None)
         if offset is not None:
             await subscription.acknowledge(offset)
-        await self._readers[place].flush(DEADLINE_S)
-        await self._readers.pop(place).close()
+        await subscription.close()
 
     async def publish(self, client: str, rows: list[dict[str, Any]], acknowledged: bool) -> None:
         publisher = self._clients[client]
@@ -114,7 +110,7 @@ class SocketDriver:
         return self._heard
 
     async def close(self) -> None:
-        for client in (*self._readers.values(), *self._clients.values()):
+        for client in self._clients.values():
             await client.close()
         for node in reversed(self._nodes.values()):
             await node.stop()
