@@ -21,7 +21,7 @@ STATISTICS: dict[str, Any] = {
         "delivered": 5,
         "resent_frames": 2,
         "matched_batches": 4,
-        "match_us": 3_000_000,
+        "match_ns": 3_000_000_000,
     },
     "routing": {
         "subscriptions": 9,
@@ -86,7 +86,7 @@ def test_everything_a_broker_counts_is_there() -> None:
     core = BrokerCore(BrokerSettings(broker_id="A"), incarnation="1", seed=1)
     core.handle(Tick(), 0)
     found = samples(Metrics(core).text())
-    counted = set(core.statistics()["counters"]) - {"match_us"}
+    counted = set(core.statistics()["counters"]) - {"match_ns"}
     assert {f"braid_{name}_total" for name in counted} <= {key[0] for key in found}
     plain = {name for name, value in core.statistics().items() if isinstance(value, int)}
     assert {f"braid_{name}" for name in plain} <= {key[0] for key in found}

@@ -95,6 +95,7 @@ class BrokerCore:
         access: AccessPolicy | None = None,
         store: StoreState | None = None,
         neighbours: Iterable[tuple[str, str]] = (),
+        stopwatch: Callable[[], int] | None = None,
     ) -> None:
         """
         Args:
@@ -103,6 +104,7 @@ class BrokerCore:
             seed: for the chance in its pauses.
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
+            stopwatch: nanoseconds, for statistics only; without one matching is not timed.
             neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
         """
         self.settings = settings
@@ -117,6 +119,7 @@ class BrokerCore:
         self._publish = PublishDesk(
             settings.hops_max, self._postroom, self._subscriptions, self._durables, self._links
         )
+        self._publish.stopwatch = stopwatch
         self._reception = Reception(
             settings,
             incarnation,

@@ -20,7 +20,7 @@ from braid.protocol.messages import PublishRefused
 from braid.routing import DuplicateFilter, TreeForwarding
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
@@ -62,6 +62,8 @@ class PublishDesk:
         links: LinkDesk,
     ) -> None:
         self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
+        self.stopwatch: Callable[[], int] | None = None
+        """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
         self._hops_max = hops_max
         self._postroom = postroom
         self._subscriptions = subscriptions
@@ -218,6 +220,7 @@ class PublishDesk:
         return self._seen.new_rows(batch.publisher, batch.sequences)
 
     def _match(self, source: Party, routes: Sequence[_Route]) -> None:
+        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
         if any(link.channel.holding for link in self._links.links.values()):
             # All rows are kept for such a link, also those that matching may not look at.
             self._without_impossible(source, routes)
@@ -226,6 +229,8 @@ class PublishDesk:
         except PublicationError:
             self._without_impossible(source, routes)
             reached = self._reached(routes)
+        if self.stopwatch is not None:
+            self._postroom.counters.match_ns += self.stopwatch() - begin_ns
         self._postroom.counters.matched_batches += 1
         came_from = source.name if isinstance(source, Link) else None
         hops = self.forwarding.next_hops(reached, came_from, any(route.batch.ordered for route in routes))

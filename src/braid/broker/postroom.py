@@ -51,7 +51,8 @@ class Counters:
     """Publications that had crossed too many links."""
     resent_frames: int = 0
     matched_batches: int = 0
-    match_us: int = 0
+    match_ns: int = 0
+    """Time spent matching them, where the driver lends a stopwatch."""
 
 
 class Postroom:

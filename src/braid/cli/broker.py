@@ -104,6 +104,7 @@ async def _run(configuration: Configuration) -> None:
                 access=access,
                 store=state,
                 neighbours=known,
+                stopwatch=time.perf_counter_ns,
             )
             turns = TurnTimes()
             node = Node(

@@ -175,11 +175,11 @@ def _counters(broker: str, counters: Mapping[str, Any]) -> Iterator[Metric]:
             family = CounterMetricFamily(f"braid_{name}", help_text, labels=["broker"])
             family.add_metric([broker], float(counters[name]))
             yield family
-    if "match_us" in counters:
+    if "match_ns" in counters:
         summary = SummaryMetricFamily(
             "braid_match_seconds", "Time spent matching batches against subscriptions.", labels=["broker"]
         )
-        summary.add_metric([broker], int(counters.get("matched_batches", 0)), counters["match_us"] / 1e6)
+        summary.add_metric([broker], int(counters.get("matched_batches", 0)), counters["match_ns"] / 1e9)
         yield summary
 
 
