@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import braid
 from braid.bench.brokers.clients.connection import MarkerCounter, SetUp
 from braid.bench.brokers.server import HOST, ServerProcess, free_ports
@@ -23,6 +25,7 @@ from braid.protocol import (
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
+    Ask,
     Done,
     Failed,
     Hello,
@@ -51,6 +54,8 @@ _ACKNOWLEDGE_SECONDS = ChannelSettings().acknowledge_delay_us / 1e6
 _CREDIT = 1 << 40
 _SUBSCRIBE_AT_ONCE = 500
 _PING_BYTES_MAX = 64
+_READY_SECONDS_MAX = 30.0
+_READY_PAUSE_SECONDS = 0.05
 
 # Who dials whom, by place; the publisher's broker is the first, subscribers are at the last.
 _TREES: dict[str, tuple[tuple[int | None, ...], tuple[int, ...]]] = {
@@ -73,6 +78,12 @@ class BraidBrokers(ServerProcess):
         self.ports = [self._broker_ports[0], *(self._broker_ports[leaf] for leaf in leaves)]
         self.next_leaf = 0
         """Subscribers are spread over the leaves in turn."""
+        try:
+            for port in self.ports[1:]:
+                _wait_ready(port)
+        except BaseException:
+            self.stop()
+            raise
 
     def launch(self, port: int) -> None:
         """Start all brokers; a broker's parent is dialled until it is there."""
@@ -123,6 +134,17 @@ class Braid:
         return BraidSubscriber(session)
 
 
+def _wait_ready(port: int) -> None:
+    """Until a leaf is linked to everybody on its way to the publisher."""
+    deadline = time.monotonic() + _READY_SECONDS_MAX
+    session = _Session(port, "starter")
+    while not session.ask("overlay")["ready"]:
+        if time.monotonic() > deadline:
+            raise ConnectionLostError(f"the broker on port {port} has not found its neighbours")
+        time.sleep(_READY_PAUSE_SECONDS)
+    session.connection.socket.close()
+
+
 class _Session:
     """A greeted connection while it is being set up."""
 
@@ -149,6 +171,15 @@ class _Session:
             if isinstance(answer, Failed):
                 raise RemoteProtocolError(f"the broker refused a subscription: {answer.reason}")
         self._say(Frame(0, Acknowledgement(self.channel.received, self.channel.received, _CREDIT)))
+
+    def ask(self, topic: str) -> Any:
+        """What the broker reports."""
+        self.channel.offer(Ask(1, topic))
+        self._say(*self.channel.take())
+        answer = self._hear(Done)
+        if not isinstance(answer, Done):
+            raise RemoteProtocolError(f"the broker answered {answer!r}")
+        return msgspec.json.decode(answer.text)
 
     def _say(self, *frames: Frame) -> None:
         self.connection.send(encode_frames(frames))
