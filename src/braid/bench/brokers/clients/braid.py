@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -137,12 +138,15 @@ class Braid:
 def _wait_ready(port: int) -> None:
     """Until a leaf is linked to everybody on its way to the publisher."""
     deadline = time.monotonic() + _READY_SECONDS_MAX
-    session = _Session(port, "starter")
-    while not session.ask("overlay")["ready"]:
-        if time.monotonic() > deadline:
-            raise ConnectionLostError(f"the broker on port {port} has not found its neighbours")
+    while time.monotonic() < deadline:
+        with suppress(ConnectionRefusedError):
+            session = _Session(port, "starter")
+            ready = session.ask("overlay")["ready"]
+            session.connection.socket.close()
+            if ready:
+                return
         time.sleep(_READY_PAUSE_SECONDS)
-    session.connection.socket.close()
+    raise ConnectionLostError(f"the broker on port {port} has not found its neighbours")
 
 
 class _Session:
