@@ -270,6 +270,8 @@ def test_goals_are_decided_from_the_cells() -> None:
     rows = decide_broker_goals(cells)
     assert [(row["measured"], row["met"]) for row in rows] == [
         (2.0, True),
+        (None, None),
+        (None, None),
         (1.0, False),
         (9.5, False),
         (None, None),
