@@ -254,7 +254,10 @@ def cell(scenario: str, **costs: float) -> dict[str, Any]:
     contenders = {
         name.replace("_", "-"): {
             "idle_memory_bytes": 250_000_000,
-            "closed_loop": {"250": {"server_us_per_message": cost}},
+            "closed_loop": {
+                "250": {"server_us_per_message": cost},
+                "10": {"server_us_per_message": cost + 1},
+            },
         }
         for name, cost in costs.items()
     }
@@ -270,7 +273,7 @@ def test_goals_are_decided_from_the_cells() -> None:
     rows = decide_broker_goals(cells)
     assert [(row["measured"], row["met"]) for row in rows] == [
         (2.0, True),
-        (None, None),
+        (1.5, True),
         (None, None),
         (1.0, False),
         (9.5, False),
