@@ -265,14 +265,18 @@ class Network:
                 self._queue.append((name, Tick()))
             self._settle()
 
+    def step(self) -> None:
+        """Let the first thing that waits happen."""
+        name, stimulus = self._queue.popleft()
+        core = self.cores.get(name)
+        if core is not None:
+            for effect in core.handle(stimulus, self.now_us):
+                self._perform(name, core, effect)
+
     def _settle(self) -> None:
         for _ in range(STEPS_MAX):
             if self._queue:
-                name, stimulus = self._queue.popleft()
-                core = self.cores.get(name)
-                if core is not None:
-                    for effect in core.handle(stimulus, self.now_us):
-                        self._perform(name, core, effect)
+                self.step()
             elif not self._store_step():
                 return
         raise AssertionError("the network does not come to rest")

@@ -303,9 +303,10 @@ class BrokerCore:
             self._postroom.aside(party, Pong(message.number))
 
     def _acknowledged(self, party: Party, message: Acknowledgement) -> None:
+        received_before = party.channel.peer_received
         for release in party.channel.acknowledged(message):
             release()
-        self._postroom.caught_up(party)
+        self._postroom.caught_up(party, moves=party.channel.peer_received > received_before)
         self._postroom.changed(party)
 
     def _link_failed(self, link: Link, message: Failed) -> None:

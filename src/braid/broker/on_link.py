@@ -185,10 +185,11 @@ class LinkDesk:
         return link
 
     def _begin(self, link: Link, greeting: Hello | Welcome, resumed: bool) -> None:
+        if resumed:
+            link.again = link.channel.resume(greeting.received)
         link.down_since_us = None
         link.behind = frozenset({link.name, *greeting.brokers})
         if resumed:
-            link.again = link.channel.resume(greeting.received)
             self._postroom.changed(link)
             return
         self._subscriptions.forget_session(link)
@@ -295,6 +296,7 @@ class LinkDesk:
         link.channel.holding = link.channel.passing = False
         for release in link.channel.refilter(wanted):
             release()
+        self._postroom.caught_up(link)
         self._postroom.changed(link)
         link.unknown = False
         if not link.met:

@@ -178,7 +178,12 @@ class PublishDesk:
                 route.first = rows
                 rows += len(route.batch)
                 routes.append(route)
-        if routes:
+        if any(link.channel.holding for link in self._links.links.values()):
+            # What is kept for such a link whether it matches or not must not come behind what follows it.
+            for route in routes:
+                route.first = 0
+                self._match(source, [route])
+        elif routes:
             self._match(source, routes)
         source.line.advance()
 

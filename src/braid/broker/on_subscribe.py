@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.protocol.codec import Body
     from braid.protocol.messages import Message
     from braid.routing import Tell
 
@@ -267,7 +268,11 @@ class SubscriptionDesk:
                 link.requests[self._requests] = tell.key
                 link.latest_request[tell.key] = self._requests
                 link.confirmations.setdefault(tell.key, [])
-            self._postroom.tell(link, message)
+            if tell.verb is Verb.ADVERTISE:
+                link.channel.retract(partial(_takes_back, tell.key))
+            # What an advertisement was for may still wait for the link. If the advertisement went first, the
+            # subscriptions on the way would go before it comes.
+            self._postroom.tell(link, message, in_line=tell.verb is Verb.UNADVERTISE)
 
     def _when_installed(self, key: str, origin: str | None, done: Callable[[], None]) -> None:
         """Call `done` once every link that needs this subscription, or one that covers it, has it."""
@@ -319,6 +324,10 @@ def _filter_of(message: Subscribe | Advertise) -> Filter:
         return Filter(message.filter)
     except FilterError as error:
         raise RemoteProtocolError(f"the filter of {message.key!r} is not one: {error}") from None
+
+
+def _takes_back(key: str, message: Body) -> bool:
+    return isinstance(message, Unadvertise) and message.key == key
 
 
 def _message_of(tell: Tell, request: int) -> Message:

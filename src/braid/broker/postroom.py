@@ -77,9 +77,12 @@ class Postroom:
         """A line for the log."""
         self._effects.append(Note(level, what, fields))
 
-    def tell(self, party: Party, message: Message) -> None:
-        """Say something in a party's channel."""
-        party.channel.offer(message)
+    def tell(self, party: Party, message: Message, *, in_line: bool = False) -> None:
+        """Say something in a party's channel; `in_line`: not before the publications that wait."""
+        if in_line:
+            party.channel.offer_in_line(message)
+        else:
+            party.channel.offer(message)
         self._changed[party] = None
 
     def aside(self, party: Party, message: Message) -> None:
@@ -134,13 +137,13 @@ class Postroom:
     def _hold_up(self, source: Party | None, behind: Party) -> None:
         if behind.behind_since_us is None:
             behind.behind_since_us = self.now_us
-        if source is not None and source is not behind:
+        if source is not None:
             behind.holds_up.add(source)
             source.held_up_by.add(behind)
             source.channel.withheld = True
 
-    def caught_up(self, party: Party) -> None:
-        """A party has taken something: let go those it held up if that is enough."""
+    def caught_up(self, party: Party, *, moves: bool = True) -> None:
+        """Let go those a party held up if it has taken enough; `moves`: it has taken something."""
         if party.behind_since_us is None:
             return
         bound = (
@@ -151,8 +154,8 @@ class Postroom:
         waiting = party.channel.backlog_bytes if isinstance(party, Link) else party.channel.waiting_bytes
         if waiting * 2 <= bound:
             self.let_go(party)
-        else:
-            party.behind_since_us = self.now_us  # it moves
+        elif moves:
+            party.behind_since_us = self.now_us
 
     def let_go(self, party: Party) -> None:
         """Nobody waits for this party any more."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -94,24 +92,26 @@ class Unsettled:
     """The pending batches of each publisher, to find those that a repeated publication belongs to."""
 
     def __init__(self) -> None:
-        self._by_publisher: dict[str, list[tuple[IntArray, Pending]]] = {}
+        self._by_publisher: dict[str, dict[int, Pending]] = {}
 
     def enter(self, batch: PublicationBatch, pending: Pending) -> None:
         """Remember a batch until it is settled."""
-        self._by_publisher.setdefault(batch.publisher, []).append((batch.sequences, pending))
-        pending.follow(lambda: self._forget(batch.publisher, pending))
+        sequences = batch.sequences.tolist()
+        self._by_publisher.setdefault(batch.publisher, {}).update(dict.fromkeys(sequences, pending))
+        pending.follow(lambda: self._forget(batch.publisher, sequences, pending))
 
-    def _forget(self, publisher: str, pending: Pending) -> None:
-        left = [item for item in self._by_publisher.get(publisher, ()) if item[1] is not pending]
-        if left:
-            self._by_publisher[publisher] = left
-        else:
+    def _forget(self, publisher: str, sequences: list[int], pending: Pending) -> None:
+        held = self._by_publisher.get(publisher, {})
+        for sequence in sequences:
+            if held.get(sequence) is pending:
+                del held[sequence]
+        if not held:
             self._by_publisher.pop(publisher, None)
 
     def of(self, publisher: str, sequences: IntArray) -> list[Pending]:
         """The pending batches that hold any of these publications."""
-        return [
-            pending
-            for held, pending in self._by_publisher.get(publisher, ())
-            if np.isin(sequences, held).any()
-        ]
+        held = self._by_publisher.get(publisher)
+        if held is None:
+            return []
+        found = {id(held[sequence]): held[sequence] for sequence in sequences.tolist() if sequence in held}
+        return list(found.values())

@@ -285,6 +285,7 @@ class PublicationBatch:
             and self.flags | _RECEIPT == earlier.flags | _RECEIPT
             and (self.hops, self.target) == (earlier.hops, earlier.target)
             and earlier.last < self.first
+            and earlier.base <= self.base
             and self.last - earlier.base < _OFFSET_MAX
         )
 

@@ -5,8 +5,9 @@ It outlives connections. Every sequenced frame has a number; the peer acknowledg
 arrived (*received*) and what needs nobody's care any more (*settled*), and grants *credit* in bytes. What was
 sent and is not acknowledged is sent again when a broken connection is resumed; what has no credit waits.
 
-Messages overtake waiting publications, so that a slow consumer never holds up routing. Publications
-never overtake anything.
+Messages overtake waiting publications, so that a slow consumer never holds up routing; except those that
+take back what the publications need on their way, which stay in line. Publications of one publisher never
+overtake each other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
-from braid.protocol.messages import Acknowledgement, StoredPublications
+from braid.protocol.messages import Acknowledgement, Message, StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ class Channel(Generic[Care]):
         self._batches: deque[_Outgoing[Care]] = deque()
         self._unacknowledged: deque[_Outgoing[Care]] = deque()
         self._unsettled: deque[_Outgoing[Care]] = deque()
+        self._messages_in_line = 0
         self._sent = 0
         self._sent_bytes = 0
         self._credit = 0
@@ -111,6 +113,21 @@ class Channel(Generic[Care]):
         else:
             self._messages.append(_Outgoing(body, 0, care))
 
+    def offer_in_line(self, message: Message) -> None:
+        """Put a message in line that must not overtake the publications before it."""
+        if not self._batches:
+            self.offer(message)
+            return
+        self._batches.append(_Outgoing(message, 0, None))
+        self._messages_in_line += 1
+
+    def retract(self, unwanted: Callable[[Body], bool]) -> None:
+        """Take messages back that wait behind publications."""
+        if self._messages_in_line:
+            kept = [each for each in self._batches if each.size or not unwanted(each.body)]
+            self._messages_in_line -= len(self._batches) - len(kept)
+            self._batches = deque(kept)
+
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
         if not self.connected or not (self._messages or self._batches):
@@ -120,11 +137,17 @@ class Channel(Generic[Care]):
             frames.append(self._send(self._messages.popleft()))
         resend_bytes_max = self.settings.resend_bytes_max
         held: list[_Outgoing[Care]] = []
+        # What follows a publication that is held must not overtake it if the publisher is the same.
+        held_publishers: set[str] = set()
         while self._batches and self.writable and (self.passing or not self.holding):
             outgoing = self._batches[0]
-            if self.holding and outgoing.care is not None:
-                held.append(self._batches.popleft())
-                continue
+            body = outgoing.body
+            if self.holding and isinstance(body, PublicationBatch):
+                if outgoing.care is not None:
+                    held_publishers.add(body.publisher)
+                if body.publisher in held_publishers:
+                    held.append(self._batches.popleft())
+                    continue
             # A frame larger than all the credit there can ever be goes alone.
             alone = self._credit - self._sent_bytes >= self._peer_window
             if self._sent_bytes + outgoing.size > self._credit and not alone:
@@ -133,6 +156,7 @@ class Channel(Generic[Care]):
                 break
             self._batches.popleft()
             self.waiting_bytes -= outgoing.size
+            self._messages_in_line -= not outgoing.size
             frames.append(self._send(outgoing))
         self._batches.extendleft(reversed(held))
         return frames
@@ -203,7 +227,12 @@ class Channel(Generic[Care]):
     @property
     def waiting_messages(self) -> int:
         """Messages that have not been sent."""
-        return len(self._messages)
+        return len(self._messages) + self._messages_in_line
+
+    @property
+    def peer_received(self) -> int:
+        """The number of the last frame that is known to have arrived."""
+        return self._peer_received
 
     # Changes of what waits.
 
@@ -231,7 +260,10 @@ class Channel(Generic[Care]):
         freed: list[Care] = []
         kept: deque[_Outgoing[Care]] = deque()
         for outgoing in self._batches:
-            body = keep(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
+            if not isinstance(outgoing.body, PublicationBatch):
+                kept.append(outgoing)
+                continue
+            body = keep(outgoing.body)
             if body is not None:
                 kept.append(outgoing if body is outgoing.body else _Outgoing(body, body.size, outgoing.care))
             elif outgoing.care is not None:
@@ -246,7 +278,7 @@ class Channel(Generic[Care]):
         for line in (self._messages, self._batches, self._unacknowledged, self._unsettled):
             line.clear()
         self.waiting_bytes = self.unacknowledged_bytes = self.unsettled_bytes = 0
-        self.unacknowledged_messages = 0
+        self.unacknowledged_messages = self._messages_in_line = 0
         return cares
 
     def _in_order(self) -> Iterator[_Outgoing[Care]]:
@@ -292,7 +324,7 @@ class Channel(Generic[Care]):
         self._batches = deque(again)
         self.waiting_bytes = sum(outgoing.size for outgoing in again)
         self.unacknowledged_bytes = self.unsettled_bytes = 0
-        self.unacknowledged_messages = 0
+        self.unacknowledged_messages = self._messages_in_line = 0
         self._sent = self._sent_bytes = self._peer_received = self._peer_settled = 0
         self._credit = self._peer_window = credit
         self.received = self.received_bytes = self.settled = 0

@@ -414,7 +414,7 @@ class Client:
         return Advertisement(self, wanted, number)
 
     async def ask(self, topic: str, /, **arguments: Any) -> dict[str, Any]:
-        """Ask the broker for a report or an operation, such as `await client.ask("status")`."""
+        """Ask the broker for a report or an operation, such as `await client.ask("statistics")`."""
         self._check()
         words = {name: str(value) for name, value in arguments.items() if value is not None}
         text = await self._answer(self._session.desk.ask(topic, words))

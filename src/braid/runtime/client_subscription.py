@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
+from braid.embedded.arguments import require_size
 from braid.errors import BusClosedError, ConfigurationError
 from braid.language import Filter, Publication
 from braid.protocol.client_inbox import StoredPublication
@@ -86,6 +87,7 @@ class _Reader(Generic[Row]):
 
     async def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Row]:
         """At least one publication, and what else is queued, at most `count_max`; otherwise as `get`."""
+        require_size("count_max", count_max)
         if not self._queue:
             await self._wait(timeout_s)
         return [self._take() for _ in range(min(count_max, len(self._queue)))]
@@ -132,10 +134,10 @@ class _Reader(Generic[Row]):
             try:
                 await waiter
             except BaseException:
-                if waiter.done() and not waiter.cancelled():
-                    self._wake()  # it was woken and cannot read: the next one may
-                else:
+                if waiter in self._waiters:
                     self._waiters.remove(waiter)
+                else:
+                    self._wake()  # its turn came, perhaps while it was being cancelled: the next one may
                 raise
 
     def _check(self) -> None:
