@@ -875,3 +875,22 @@ async def test_leaving_the_block_closes_subscriptions_with_callbacks(broker: Fak
     assert await reading == []
     assert subscription.closed
     await until(lambda: not broker.visitors)
+
+
+async def test_a_reader_that_is_cancelled_as_rows_arrive_leaves_them_to_the_next(broker: FakeBroker) -> None:
+    async with connect(broker.address) as client:
+        subscription = await client.subscribe("TRUE")
+        first, second = (asyncio.create_task(subscription.get_many(5)) for _ in range(2))
+        await asyncio.sleep(0)
+        await client.publish({"n": 1})
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert [row["n"] for row in await asyncio.wait_for(second, 10)] == [1]
+
+
+async def test_nothing_is_not_a_number_of_rows_to_read(broker: FakeBroker) -> None:
+    async with connect(broker.address) as client:
+        subscription = await client.subscribe("TRUE")
+        with pytest.raises(ConfigurationError, match="count_max"):
+            await subscription.get_many(0)

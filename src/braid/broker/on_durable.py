@@ -23,7 +23,7 @@ from braid.protocol.log import (
     KeepNeighbour,
     LogRow,
 )
-from braid.protocol.messages import Done, StoredPublications
+from braid.protocol.messages import Done, Failed, StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -148,7 +148,7 @@ class DurableDesk:
             self._subscriptions.fail(client, message.request, error)
             return
         if log.reader is not None:
-            self.stop_reading(log.reader, log.key)
+            self._displace(log, log.reader, client)
         client.logs.add(log.key)
         log.reader = client
         log.reader_request = message.request
@@ -254,6 +254,14 @@ class DurableDesk:
         self._subscriptions.withdraw(self._subscription(log))
         self._operations.append(DeleteLog(log.key))
         self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
+
+    def _displace(self, log: DurableLog, former: Client, client: Client) -> None:
+        """The newest reader wins: the one before is often a dead connection. If it lives, it hears of it."""
+        self.stop_reading(former, log.key)
+        if former is not client:
+            reason = f"another connection reads the durable subscription {log.name!r} now"
+            self._postroom.tell(former, Failed(log.reader_request, "taken", reason))
+            self._postroom.note("info", "a durable subscription changes hands", log=log.key)
 
     def stop(self, client: Client, message: StopReading) -> None:
         """A client reads no more; what was sent to it and not acknowledged comes again to the next."""

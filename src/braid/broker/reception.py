@@ -168,6 +168,11 @@ class Reception:
         self._links.require_other(checked)
         known = self._links.links.get(checked)
         if known is not None and known.connection is not None:
+            if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
+                # One that was started again comes from where it was.
+                raise RequestRefusedError(
+                    f"there is a broker {checked!r} at {known.address} already; ids must differ", "taken"
+                )
             if not self._links.prefer(known, dialled=False):
                 raise RequestRefusedError("there is a connection between us already", "double")
             self._replace(known)

@@ -155,10 +155,19 @@ def _publish_line(client: SyncClient, number: int, line: bytes, delivery: str, m
         raise PublicationError(f"{input_name('-')}:{number}: {error}") from None
 
 
+# What `subscribe --meta` writes can be published again; only these keys say something about that.
+_META_KEYS = frozenset(
+    {"attributes", "body", "body_base64", "content_type", "id", "offset", "publisher", "sequence", "time"}
+)
+
+
 def _parts(document: Any) -> tuple[Any, bytes, str]:
     """Attributes, body and content type of a line with meta data."""
     if not isinstance(document, dict) or "attributes" not in document:
         raise PublicationError('expected {"attributes": {...}, "body": "...", "content_type": "..."}')
+    unknown = sorted(document.keys() - _META_KEYS)
+    if unknown:
+        raise PublicationError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(_META_KEYS))}")
     body = document.get("body", "")
     content_type = document.get("content_type", "")
     encoded = document.get("body_base64")

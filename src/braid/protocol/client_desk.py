@@ -248,6 +248,8 @@ class Desk:
     def answered(self, request: int, text: str, error: RequestRefusedError | None) -> None:
         pending = self._requests.pop(request, None)
         if pending is None:
+            if error is not None:
+                self._displaced(request, error)
             return  # nobody waits for it any more
         subject = pending.subject
         if isinstance(subject, Interest):
@@ -261,6 +263,13 @@ class Desk:
                     self._emit(Note("warning", "an advertisement was not taken again", note))
         if not pending.internal:
             self._emit(Answered(request, text, error))
+
+    def _displaced(self, request: int, error: RequestRefusedError) -> None:
+        """The broker takes back what it answered before: somebody else reads the log now."""
+        for interest in self._inbox.interests():
+            if interest.durable and interest.reader == request:
+                interest.failure = error
+                self._finish(interest)
 
     def _answer_interest(
         self, interest: Interest, pending: _Request, text: str, error: RequestRefusedError | None

@@ -77,6 +77,7 @@ class Node:
         self._connections: dict[int, Connection] = {}
         self._connections_ever = 0
         self._dialling: set[asyncio.Task[None]] = set()
+        self._unreachable: set[str] = set()
         self._inputs: deque[Input] = deque()
         self._in_turn = False
         self._timer: asyncio.TimerHandle | None = None
@@ -238,10 +239,14 @@ class Node:
         except (OSError, BraidError) as error:
             problem = f"{text}: {error}"
         else:
+            self._unreachable.discard(text)
             return
         for number in made:
             self._forget(number)  # its handshake failed, so nobody else knows of it
-        self._log.debug("could not connect", extra={"fields": {"problem": problem}})
+        # Once per outage is enough for people: it is tried again and again.
+        level = logging.DEBUG if text in self._unreachable else logging.WARNING
+        self._unreachable.add(text)
+        self._log.log(level, "a neighbour cannot be reached", extra={"fields": {"problem": problem}})
         self.report(Closed(None, problem, text))
 
     # The store.
