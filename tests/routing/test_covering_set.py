@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -224,6 +224,8 @@ def test_hundreds_of_filters_agree_with_adding_one_by_one() -> None:
 
 
 @given(wider=filter_texts(), narrower=filter_texts())
+@example(wider="s > 1", narrower="s NOT IN (-0.0)")
+@example(wider="s > 1", narrower="s < 0.0")
 def test_whatever_covers_a_filter_accepts_its_witnesses(wider: str, narrower: str) -> None:
     f, either = Filter(narrower), Filter(f"({wider}) OR ({narrower})")
     for witness in witnesses(f):

@@ -43,6 +43,8 @@ __all__ = ["DurableDesk", "DurableLog"]
 # What one row costs beside its record.
 _ROW_BYTES = 64
 NAME_LENGTH_MAX = 200
+# Each has a piece of a log under way, up to `durable_window_bytes`.
+REPLAYS_MAX = 16
 
 
 class DurableLog:
@@ -216,9 +218,12 @@ class DurableDesk:
             if log is None:
                 raise _unknown(message.name)
             client.principal.permitted_subscription(log.filter)
+            if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
+                raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
         except RequestRefusedError as error:
             self._subscriptions.fail(client, message.request, error)
             return
+        client.replays.add(message.request)
         last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
         self._replay_from(client, log, message.request, max(message.first, 0), last)
 
@@ -226,14 +231,15 @@ class DurableDesk:
         if client.connection is None:
             return
         if first > last:
-            self._postroom.tell(client, Done(request))
+            self._replayed(client, request)
             return
 
         def read(answer: LogRead) -> None:
             if answer.error is not None:
+                client.replays.discard(request)
                 self._subscriptions.fail(client, request, RequestRefusedError(answer.error, "store"))
             elif not answer.rows:
-                self._postroom.tell(client, Done(request))
+                self._replayed(client, request)
             else:
                 # The next piece is read when the client has taken this one in.
                 following = answer.rows[-1][0] + 1
@@ -241,6 +247,10 @@ class DurableDesk:
                 self._postroom.offer(client, _stored(log.name, list(answer.rows), replay=request), care)
 
         self._read(log, first, last, read)
+
+    def _replayed(self, client: Client, request: int) -> None:
+        client.replays.discard(request)
+        self._postroom.tell(client, Done(request))
 
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""

@@ -134,3 +134,5 @@ class Client(Party):
         """Batches that wait until subscriptions can have found their way here (bounded by its credit)."""
         self.logs: set[str] = set()
         """The durable subscriptions it reads."""
+        self.replays: set[int] = set()
+        """The requests of the replays under way."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from braid.language.value_sets import BOOLEAN_LINE, FLOAT_LINE, INTEGER_LINE, ValueSet
-from braid.language.values import Scalar, ordinal_to_float
+from braid.language.values import Scalar, ordinal_before, ordinal_to_float
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from braid.language.filters import Filter
     from braid.language.intervals import Intervals
 
@@ -44,7 +46,7 @@ def _corners(values: ValueSet) -> tuple[Scalar | None, Scalar | None]:
     high: Scalar | None = None
     # Doubles before integers: `share > 0.5` and `share > 0.1` begin with the same integer.
     if values.floats:
-        first, last = _ends(values.floats, FLOAT_LINE)
+        first, last = _ends(values.floats, FLOAT_LINE, ordinal_before)
         low, high = ordinal_to_float(first), ordinal_to_float(last)
     elif values.integers:
         low, high = _ends(values.integers, INTEGER_LINE)
@@ -57,8 +59,10 @@ def _corners(values: ValueSet) -> tuple[Scalar | None, Scalar | None]:
     return low, None if values.null else high
 
 
-def _ends(intervals: Intervals, line: tuple[Any, Any]) -> tuple[int, int]:
+def _ends(
+    intervals: Intervals, line: tuple[Any, Any], before: Callable[[int], int] = lambda place: place - 1
+) -> tuple[int, int]:
     """The ends of a set of numbers; an end of the whole line tells nothing, so the other one is taken."""
-    low: int = intervals[0][0] if intervals[0][0] != line[0] else intervals[0][1] - 1
-    high: int = intervals[-1][1] - 1 if intervals[-1][1] != line[1] else intervals[-1][0]
+    low: int = intervals[0][0] if intervals[0][0] != line[0] else before(intervals[0][1])
+    high: int = before(intervals[-1][1]) if intervals[-1][1] != line[1] else intervals[-1][0]
     return low, high
