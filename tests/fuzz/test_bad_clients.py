@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.broker.access import Limits
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
@@ -232,6 +233,7 @@ async def test_a_filter_that_is_very_large(text: str) -> None:
         if isinstance(answer, Failed):
             assert answer.code in ("filter", "limit")
             assert 0 < len(answer.reason) < 2_000, "the reason is something to read"
+        assert isinstance(answer, Failed) or len(text) <= Limits().filter_length_max
         await (await publisher.publish({"n": 1}, delivery="acknowledged"))
         assert (await subscription.get(DEADLINE_S))["n"] == 1
 

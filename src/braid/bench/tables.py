@@ -9,7 +9,7 @@ from rich.table import Table
 
 from braid.bench.documented import LABEL
 
-__all__ = ["print_report"]
+__all__ = ["goals_table", "print_report", "shown_number"]
 
 
 def print_report(report: dict[str, Any], console: Console | None = None) -> None:
@@ -30,7 +30,7 @@ def print_report(report: dict[str, Any], console: Console | None = None) -> None
     for reason in sorted(_missing_packages(report)):
         console.print(f"[yellow]left out:[/yellow] {reason}; see the extra braid-pubsub\\[bench]")
     console.print(_documented(report["documented_elsewhere"]))
-    console.print(_goals(report["goals"]))
+    console.print(goals_table(report["goals"]))
 
 
 def _missing_packages(report: dict[str, Any]) -> set[str]:
@@ -57,7 +57,7 @@ def _throughput(workload: str, cells: list[dict[str, Any]], settings: dict[str, 
     }
     for method, title in names.items():
         for batch in (main, *(str(each) for each in settings["batches"] if str(each) != main)):
-            figures = [_number(cell["braid"]["rates"][method][batch]["median"]) for cell in cells]
+            figures = [shown_number(cell["braid"]["rates"][method][batch]["median"]) for cell in cells]
             shown = title if batch == main else f"  in batches of {batch}"
             table.add_row(shown, *figures, style="bold" if batch == main else "dim")
     table.add_section()
@@ -65,7 +65,7 @@ def _throughput(workload: str, cells: list[dict[str, Any]], settings: dict[str, 
         figures = []
         for cell in cells:
             row = cell["rivals"][position]
-            figures.append("-" if row["rate"] is None else _number(row["rate"]["median"]))
+            figures.append("-" if row["rate"] is None else shown_number(row["rate"]["median"]))
         table.add_row(rival["title"], *figures)
     return table
 
@@ -90,7 +90,7 @@ def _costs(workload: str, cells: list[dict[str, Any]]) -> Table:
             place: Any = cell["braid"]
             for key in path:
                 place = place[key]
-            figures.append(_number(place))
+            figures.append(shown_number(place))
         table.add_row(title, *figures)
     return table
 
@@ -102,12 +102,12 @@ def _documented(rows: list[dict[str, Any]]) -> Table:
     table.add_column("filters", justify="right")
     table.add_column("publications per CPU second", justify="right")
     for row in rows:
-        rate = _number(row["publications_per_cpu_second"])
+        rate = shown_number(row["publications_per_cpu_second"])
         table.add_row(row["system"], row["workload"], f"{row['filters']:,}", rate)
     return table
 
 
-def _goals(rows: list[dict[str, Any]]) -> Table:
+def goals_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="Goals", title_justify="left", title_style="bold")
     table.add_column("goal")
     table.add_column("target", justify="right")
@@ -115,11 +115,11 @@ def _goals(rows: list[dict[str, Any]]) -> Table:
     table.add_column("met")
     for row in rows:
         met = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "not measured"}[row["met"]]
-        table.add_row(row["goal"], row["target"], _number(row["measured"]), met)
+        table.add_row(row["goal"], row["target"], shown_number(row["measured"]), met)
     return table
 
 
-def _number(value: float | None) -> str:
+def shown_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

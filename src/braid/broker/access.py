@@ -115,6 +115,10 @@ class Limits:
     """The largest frame that is read from a connection. A whole frame is held in memory: higher allows
     larger bodies and batches, and costs that much per connection at worst."""
 
+    filter_length_max: int = 65_536
+    """Characters of one filter. Taking in a very long one holds up everybody: a second or so for ten thousand
+    alternatives."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
@@ -125,6 +129,15 @@ class Limits:
         """Refuse one connection more than allowed; `held` are those that the principal has already."""
         if held >= self.connections_max:
             raise _limit(f"{held:,} connections are open, and no more than {self.connections_max:,} may be")
+
+    def require_filter(self, text: str) -> str:
+        """The text of a filter, unless it is longer than allowed."""
+        if len(text) > self.filter_length_max:
+            raise _limit(
+                f"a filter of {len(text):,} characters; at most {self.filter_length_max:,} are allowed: "
+                "divide it into several subscriptions"
+            )
+        return text
 
     def require_subscription(self, held: int, what: str = "subscriptions") -> None:
         """Refuse one subscription more than allowed; `held` are those that the connection has already.
@@ -171,6 +184,10 @@ class Principal:
         return AccessDeniedError(
             f"{self.name!r} {rule}; a publication with the attributes {names} is beyond that"
         )
+
+    def asked_filter(self, text: str) -> Filter:
+        """The filter that this principal asks with."""
+        return Filter(self.limits.require_filter(text))
 
     def permitted_subscription(self, filter: Filter) -> Filter:
         """The subscription itself, or narrowed to the grant, or an `AccessDeniedError`."""

@@ -182,7 +182,7 @@ class DurableDesk:
         if not message.filter:
             raise _unknown(message.name)
         client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
-        filter = client.principal.permitted_subscription(Filter(message.filter))
+        filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
         log = DurableLog(message.name, client.principal.name, filter, message.when_full)
         self.logs[log.key] = log
         self._operations.append(
@@ -192,7 +192,11 @@ class DurableDesk:
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
         client.principal.permitted_subscription(log.filter)  # the grant may have shrunk meanwhile
-        if message.filter and client.principal.permitted_subscription(Filter(message.filter)) != log.filter:
+        if (
+            message.filter
+            and client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
+            != log.filter
+        ):
             raise RequestRefusedError(
                 f"durable subscription {log.name!r} has the filter {log.filter}; drop it first, or resume it "
                 "without a filter",

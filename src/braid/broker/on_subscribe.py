@@ -64,7 +64,7 @@ class SubscriptionDesk:
                 )
             if message.key not in client.subscriptions:
                 client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
-            filter = client.principal.permitted_subscription(Filter(message.filter))
+            filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return
@@ -88,7 +88,7 @@ class SubscriptionDesk:
     def advertise_client(self, client: Client, message: Advertise) -> None:
         """A client says what it may publish."""
         try:
-            filter = client.principal.permitted_advertisement(Filter(message.filter))
+            filter = client.principal.permitted_advertisement(client.principal.asked_filter(message.filter))
             if client.advertised is None:
                 client.advertised = FilterIndex()
             elif message.key in client.advertised:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from braid.bench.tables import goals_table, shown_number
+
 __all__ = ["print_broker_report"]
 
 
@@ -26,7 +28,7 @@ def print_broker_report(report: dict[str, Any], console: Console | None = None) 
             console.print(f"[yellow]left out:[/yellow] {reason}")
     for each in report["skipped"]:
         console.print(f"[yellow]{each['scenario']} was skipped:[/yellow] {each['reason']}")
-    console.print(_goals(report["goals"]))
+    console.print(goals_table(report["goals"]))
 
 
 def _scenario(cell: dict[str, Any]) -> Table:
@@ -43,38 +45,20 @@ def _scenario(cell: dict[str, Any]) -> Table:
             table.add_row(
                 name,
                 outstanding,
-                _number(row["server_us_per_message"]),
-                _number(row["server_us_per_delivery"]),
-                _number(cell["times_braid"].get(name, {}).get(outstanding)),
-                _number(row["messages_per_second"]),
+                shown_number(row["server_us_per_message"]),
+                shown_number(row["server_us_per_delivery"]),
+                shown_number(cell["times_braid"].get(name, {}).get(outstanding)),
+                shown_number(row["messages_per_second"]),
                 f"{row['messages']:,}",
                 f"{row['client_cpu_share']:.2f}",
-                _number(row["memory_bytes"] / 1e6),
+                shown_number(row["memory_bytes"] / 1e6),
                 style="bold" if name == "braid" else None,
             )
     latencies = [
-        f"{name} {_number(latency['p50_us'])} / {_number(latency['p99_us'])}"
+        f"{name} {shown_number(latency['p50_us'])} / {shown_number(latency['p99_us'])}"
         for name, figures in cell["contenders"].items()
         if (latency := figures["latency"]) is not None
     ]
     if latencies:
         table.caption = f"latency p50 / p99, us: {', '.join(latencies)}"
     return table
-
-
-def _goals(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Goals", title_justify="left", title_style="bold")
-    table.add_column("goal")
-    table.add_column("target", justify="right")
-    table.add_column("measured", justify="right")
-    table.add_column("met")
-    for row in rows:
-        met = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "not measured"}[row["met"]]
-        table.add_row(row["goal"], row["target"], _number(row["measured"]), met)
-    return table
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
