@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import OnError, decode, open_input, open_output, require_writable
+from braid.cli import reproduce, simulate
+from braid.cli.bench import bench
+from braid.cli.json_lines import OnError, decode, open_input
 from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
 from braid.cli.overlay import overlay
-from braid.cli.terminal import byte_progress, say
+from braid.cli.pipeline import pipeline
+from braid.cli.terminal import byte_progress, examples, json_text, say
 from braid.errors import BraidError, PublicationError
 
 __all__ = ["app"]
@@ -24,15 +27,10 @@ __all__ = ["app"]
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def _examples(*lines: str) -> str:
-    """Examples below a command's options; blank lines keep each on a line of its own."""
-    return "\n\n".join(["Examples:", *(f"[bold]{line}[/bold]" for line in lines)])
-
-
 app = typer.Typer(
     name="braid",
     help="Content-based publish/subscribe: filters are SQL conditions over a publication's attributes.",
-    epilog=_examples(
+    epilog=examples(
         "braid demo",
         """braid explain "price > 10" '{"price": 12}'""",
         "braid match --filters filters.jsonl --publications quotes.jsonl",
@@ -45,17 +43,13 @@ app = typer.Typer(
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
 )
-bench = typer.Typer(
-    help="Measure Braid against its rivals.",
-    epilog=_examples("braid bench matching --quick", "braid bench broker --quick"),
-    no_args_is_help=True,
-    context_settings=_SETTINGS,
-    rich_markup_mode="rich",
-)
 app.add_typer(bench, name="bench")
 app.add_typer(overlay, name="overlay")
-app.command(epilog=_examples(*PUBLISH_EXAMPLES))(publish)
-app.command(epilog=_examples(*SUBSCRIBE_EXAMPLES))(subscribe)
+app.add_typer(pipeline, name="pipeline")
+app.command(epilog=examples(*simulate.EXAMPLES))(simulate.simulate)
+app.command(epilog=examples(*reproduce.EXAMPLES))(reproduce.reproduce)
+app.command(epilog=examples(*PUBLISH_EXAMPLES))(publish)
+app.command(epilog=examples(*SUBSCRIBE_EXAMPLES))(subscribe)
 
 
 def _show_version(wanted: bool) -> None:
@@ -77,7 +71,7 @@ def _root(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "braid match --filters filters.jsonl --publications quotes.jsonl",
         "tail -f quotes.jsonl | braid match -f filters.jsonl -p - --only-matching",
         "braid match -f filters.jsonl -p quotes.jsonl --counts --on-error skip -o counts.jsonl",
@@ -139,7 +133,7 @@ def match(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         """braid explain "symbol = 'ACME' AND price > 10" '{"symbol": "ACME", "price": 9.5}'""",
         """braid explain --json "length < 2 * height" - < box.json""",
         """braid explain --pattern '{"price": \\[{"numeric": \\[">", 10]}]}' '{"price": 12}'""",
@@ -177,11 +171,11 @@ def explain(
         raise PublicationError(f"the publication is {error}") from None
     read = filter_from_pattern(filter_text) if as_pattern else Filter(filter_text)
     explanation = read.explain(attributes)
-    typer.echo(_json_text(explanation.to_json()) if as_json else str(explanation))
+    typer.echo(json_text(explanation.to_json()) if as_json else str(explanation))
     raise typer.Exit(1 if exit_code and explanation.outcome is not True else 0)
 
 
-@app.command(epilog=_examples("braid demo", "braid demo --seconds 5 --json"))
+@app.command(epilog=examples("braid demo", "braid demo --seconds 5 --json"))
 def demo(
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long it runs.")] = 20.0,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same ticker.")] = 1,
@@ -215,7 +209,7 @@ class _LogLevel(StrEnum):
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "braid broker --id A",
         "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
         "braid broker --config broker.toml --http 127.0.0.1:9000",
@@ -328,123 +322,3 @@ def broker(
             )
         )
     )
-
-
-@bench.command(
-    epilog=_examples(
-        "braid bench matching --quick",
-        "braid bench matching --json --output benchmarks/matching.json",
-        "braid bench matching --workload W1 --workload W2 --sizes 1000,100000",
-    )
-)
-def matching(
-    workload: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", help="W1 to W4; may be repeated. \\[default: all]")
-    ] = None,
-    sizes: Annotated[
-        str | None, typer.Option("--sizes", help="Numbers of filters. \\[default: 1000,10000,100000,1000000]")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="About a minute: sizes to 10,000, shorter timing.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also store the report there as JSON, after every cell."
-        ),
-    ] = None,
-) -> None:
-    """Publications matched per CPU second, index size and cost of changes, on one core.
-
-    Rivals run on the same data in the same run, and every answer is checked before it is timed.
-    W1: ranges over integers. W2: stock symbols with price and volume. W3: W1 with real numbers.
-    W4: real stock quotes, read from the directory named by BRAID_DATA.
-    """
-    from braid.bench.matching import bench_matching, settings_for
-    from braid.bench.tables import print_report
-
-    settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
-    if output is not None:
-        require_writable(output)  # before the measuring, which may take half an hour
-
-    def store(report: dict[str, Any]) -> None:
-        if output is not None:
-            with open_output(output) as sink:
-                sink.write((_json_text(report) + "\n").encode())
-
-    report = bench_matching(settings, progress=sys.stderr.isatty(), store=store)
-    store(report)
-    if as_json:
-        typer.echo(_json_text(report))
-    else:
-        print_report(report)
-
-
-@bench.command(
-    "broker",
-    epilog=_examples(
-        "braid bench broker --install",
-        "braid bench broker --quick",
-        "braid bench broker --json --output benchmarks/broker.json",
-        "braid bench broker --scenario one-to-one --scenario filtering-5000",
-    ),
-)
-def bench_broker(
-    scenario: Annotated[
-        list[str] | None, typer.Option("--scenario", "-s", help="May be repeated. \\[default: all]")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Some minutes: without 50,000 subscriptions, shorter timing.")
-    ] = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Only install the rivals (Debian packages), then stop.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also store the report there, after every scenario."
-        ),
-    ] = None,
-) -> None:
-    """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
-
-    nats-server, mosquitto, rabbitmq-server and activemq take part where they are installed. Every delivery is
-    counted, and a wrong count ends the run. All servers listen on the loopback interface only.
-    """
-    from braid.bench.brokers import (
-        bench_brokers,
-        broker_settings_for,
-        contenders,
-        install_rivals,
-        print_broker_report,
-    )
-
-    if install:
-        for line in install_rivals():
-            say(line)
-        return
-    settings = broker_settings_for(scenarios=scenario, quick=quick, seed=seed)
-    if output is not None:
-        require_writable(output)
-
-    def store(report: dict[str, Any]) -> None:
-        if output is not None:
-            with open_output(output) as sink:
-                sink.write((_json_text(report) + "\n").encode())
-
-    report = bench_brokers(settings, contenders(), store=store)
-    store(report)
-    if as_json:
-        typer.echo(_json_text(report))
-    else:
-        print_broker_report(report)
-
-
-def _json_text(content: object) -> str:
-    import json
-
-    return json.dumps(content, indent=2, ensure_ascii=False)

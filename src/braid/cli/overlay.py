@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from braid.cli.terminal import examples
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,14 +25,9 @@ __all__ = ["overlay"]
 BROKER_DEFAULT: Final = "127.0.0.1:7000"
 
 
-def _examples(*lines: str) -> str:
-    """Examples below a command's options; blank lines keep each on a line of its own."""
-    return "\n\n".join(["Examples:", *(f"[bold]{line}[/bold]" for line in lines)])
-
-
 overlay = typer.Typer(
     help="Look at the network of brokers, and change it.",
-    epilog=_examples("braid overlay show --broker 127.0.0.1:7000"),
+    epilog=examples("braid overlay show --broker 127.0.0.1:7000"),
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -81,7 +77,7 @@ def _door(
 
 
 @overlay.command(
-    epilog=_examples(
+    epilog=examples(
         "braid overlay show --broker 127.0.0.1:7000",
         "braid overlay show --json | jq .brokers",
         "braid overlay show --dot | dot -Tsvg > network.svg",
@@ -117,7 +113,7 @@ def show(
         raise typer.Exit(1)
 
 
-@overlay.command(epilog=_examples("braid overlay append --broker 127.0.0.1:7003 --to 127.0.0.1:7000"))
+@overlay.command(epilog=examples("braid overlay append --broker 127.0.0.1:7003 --to 127.0.0.1:7000"))
 def append(
     broker: _Broker,
     to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="The broker to hang it on.")],
@@ -138,7 +134,7 @@ def append(
     typer.echo(f"{linked.broker} is linked to {linked.neighbour}")
 
 
-@overlay.command(epilog=_examples("braid overlay detach --broker 127.0.0.1:7003"))
+@overlay.command(epilog=examples("braid overlay detach --broker 127.0.0.1:7003"))
 def detach(
     broker: _Broker,
     token: _Token = None,
@@ -159,7 +155,7 @@ def detach(
     typer.echo(f"{answer.get('broker', broker)} {where}")
 
 
-@overlay.command(epilog=_examples("braid overlay forget C --broker 127.0.0.1:7000"))
+@overlay.command(epilog=examples("braid overlay forget C --broker 127.0.0.1:7000"))
 def forget(
     neighbour: Annotated[str, typer.Argument(metavar="ID", help="The neighbour that will not come back.")],
     broker: _Broker = BROKER_DEFAULT,
@@ -182,7 +178,7 @@ def forget(
 
 
 @overlay.command(
-    epilog=_examples(
+    epilog=examples(
         "braid overlay top --broker 127.0.0.1:7000", "braid overlay top --json --interval 10 --count 6"
     )
 )

@@ -7,7 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["byte_progress", "is_terminal", "say"]
+__all__ = ["byte_progress", "examples", "is_terminal", "json_text", "say"]
+
+
+def examples(*lines: str) -> str:
+    """Examples below a command's options; blank lines keep each on a line of its own."""
+    return "\n\n".join(["Examples:", *(f"[bold]{line}[/bold]" for line in lines)])
+
+
+def json_text(content: object) -> str:
+    """A report as people and programs can both read it."""
+    import json
+
+    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def say(message: str) -> None:

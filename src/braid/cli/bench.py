@@ -1,0 +1,143 @@
+"""What can be measured from a terminal?
+
+Whatever a benchmark needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from braid.cli import bench_join, bench_simulator
+from braid.cli.json_lines import open_output, require_writable
+from braid.cli.terminal import examples, json_text, say
+
+__all__ = ["bench"]
+
+bench = typer.Typer(
+    help="Measure Braid against its rivals.",
+    epilog=examples("braid bench matching --quick", "braid bench broker --quick"),
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+@bench.command(
+    epilog=examples(
+        "braid bench matching --quick",
+        "braid bench matching --json --output benchmarks/matching.json",
+        "braid bench matching --workload W1 --workload W2 --sizes 1000,100000",
+    )
+)
+def matching(
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", "-w", help="W1 to W4; may be repeated. \\[default: all]")
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", help="Numbers of filters. \\[default: 1000,10000,100000,1000000]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="About a minute: sizes to 10,000, shorter timing.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also store the report there as JSON, after every cell."
+        ),
+    ] = None,
+) -> None:
+    """Publications matched per CPU second, index size and cost of changes, on one core.
+
+    Rivals run on the same data in the same run, and every answer is checked before it is timed.
+    W1: ranges over integers. W2: stock symbols with price and volume. W3: W1 with real numbers.
+    W4: real stock quotes, read from the directory named by BRAID_DATA.
+    """
+    from braid.bench.matching import bench_matching, settings_for
+    from braid.bench.tables import print_report
+
+    settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
+    if output is not None:
+        require_writable(output)  # before the measuring, which may take half an hour
+
+    def store(report: dict[str, Any]) -> None:
+        if output is not None:
+            with open_output(output) as sink:
+                sink.write((json_text(report) + "\n").encode())
+
+    report = bench_matching(settings, progress=sys.stderr.isatty(), store=store)
+    store(report)
+    if as_json:
+        typer.echo(json_text(report))
+    else:
+        print_report(report)
+
+
+@bench.command(
+    "broker",
+    epilog=examples(
+        "braid bench broker --install",
+        "braid bench broker --quick",
+        "braid bench broker --json --output benchmarks/broker.json",
+        "braid bench broker --scenario one-to-one --scenario filtering-5000",
+    ),
+)
+def bench_broker(
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", "-s", help="May be repeated. \\[default: all]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Some minutes: without 50,000 subscriptions, shorter timing.")
+    ] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Only install the rivals (Debian packages), then stop.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also store the report there, after every scenario."
+        ),
+    ] = None,
+) -> None:
+    """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
+
+    nats-server, mosquitto, rabbitmq-server and activemq take part where they are installed. Every delivery is
+    counted, and a wrong count ends the run. All servers listen on the loopback interface only.
+    """
+    from braid.bench.brokers import (
+        bench_brokers,
+        broker_settings_for,
+        contenders,
+        install_rivals,
+        print_broker_report,
+    )
+
+    if install:
+        for line in install_rivals():
+            say(line)
+        return
+    settings = broker_settings_for(scenarios=scenario, quick=quick, seed=seed)
+    if output is not None:
+        require_writable(output)
+
+    def store(report: dict[str, Any]) -> None:
+        if output is not None:
+            with open_output(output) as sink:
+                sink.write((json_text(report) + "\n").encode())
+
+    report = bench_brokers(settings, contenders(), store=store)
+    store(report)
+    if as_json:
+        typer.echo(json_text(report))
+    else:
+        print_broker_report(report)
+
+
+bench.command("simulator", epilog=examples(*bench_simulator.EXAMPLES))(bench_simulator.bench_simulator)
+bench.command("join", epilog=examples(*bench_join.EXAMPLES))(bench_join.bench_join)

@@ -1,0 +1,21 @@
+"""Which Spark jobs can be started from a terminal?"""
+
+from __future__ import annotations
+
+import typer
+
+from braid.cli import pipeline_match, pipeline_metrics, pipeline_workload
+from braid.cli.terminal import examples
+
+__all__ = ["pipeline"]
+
+pipeline = typer.Typer(
+    help="Spark jobs: make workloads, compute metrics over traces, join publications with filters.",
+    epilog=examples(*pipeline_workload.EXAMPLES, *pipeline_metrics.EXAMPLES, *pipeline_match.EXAMPLES),
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+pipeline.command(epilog=examples(*pipeline_workload.EXAMPLES))(pipeline_workload.workload)
+pipeline.command(epilog=examples(*pipeline_metrics.EXAMPLES))(pipeline_metrics.metrics)
+pipeline.command("match", epilog=examples(*pipeline_match.EXAMPLES))(pipeline_match.match_tables)
