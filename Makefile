@@ -7,10 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # The Spark tests share one worker and the rest go to the other.
 WORKERS ?= 2
+# What `make reproduce` runs, how large, and where it keeps workloads, traces, figures and the report.
+EXPERIMENT ?= multipath
+SCALE ?= paper
+OUT ?= reproduction
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker reliability docs clean
+.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reliability docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -42,6 +46,13 @@ benchbroker: $(VENV)/.stamp-bench ## measure brokers against their rivals, into 
 	@mkdir -p benchmarks
 	@$(BIN)/braid bench broker --install
 	@$(BIN)/braid bench broker --output benchmarks/broker.json
+
+benchsweep: $(VENV)/.stamp-everything ## measure a sweep of simulations on two cores against one, into benchmarks/sweep.json
+	@mkdir -p benchmarks
+	@$(BIN)/python -m braid.bench.sweep --output benchmarks/sweep.json
+
+reproduce: $(VENV)/.stamp-everything ## run the experiments of the papers at their own sizes, into reproduction/
+	@$(BIN)/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
 
 reliability: $(VENV)/.stamp-everything ## a minute of kill -9 and broken connections, nothing lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20

@@ -22,6 +22,7 @@
           AccessDeniedError    it knows us, and what we asked for is not granted
         StoreError             the durable store could not do what was asked
         DirectoryError         the directory of brokers could not do what was asked
+      TraceError               a trace cannot be written any more
 
 Every message says what was wrong, where, and where possible what to do instead.
 """
@@ -51,6 +52,7 @@ __all__ = [
     "RequestRefusedError",
     "SlowConsumerError",
     "StoreError",
+    "TraceError",
 ]
 
 
@@ -242,3 +244,7 @@ class StoreError(NetworkError):
 
 class DirectoryError(NetworkError):
     """The directory of brokers could not do what was asked."""
+
+
+class TraceError(BraidError):
+    """A trace cannot be written any more; the message names the file and says why."""

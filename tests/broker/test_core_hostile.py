@@ -337,7 +337,7 @@ def test_a_neighbour_cannot_take_over_what_is_ours() -> None:
     neighbour = Silent(network, "A")
     network.from_client(neighbour, [Frame(0, Hello(1, "broker", "B", "B-1", credit=1 << 22))])
     network.run(us=50_000)
-    for number, key in enumerate(list(tables.index), 1):
+    for number, key in enumerate(list(tables.matcher), 1):
         neighbour.ask(Subscribe(number, str(key), "TRUE"))
     neighbour.ask(Advertise(3, "A/*", "TRUE"))
     network.run(us=50_000)
@@ -408,7 +408,7 @@ def test_a_client_cannot_touch_another_ones_subscriptions() -> None:
     alice, eve = network.client("alice", "A"), network.client("eve", "A")
     alice.ask(Subscribe(1, "1", "a > 0"))
     network.run()
-    (key,) = network.cores["A"]._subscriptions.tables.index
+    (key,) = network.cores["A"]._subscriptions.tables.matcher
     for guess in ("1", str(key), f"../{key}"):
         eve.ask(Unsubscribe(1, guess))
     network.run(us=50_000)

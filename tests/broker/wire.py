@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from braid.broker.access import AccessPolicy
     from braid.language import Publication
+    from braid.matching import SharedMatching
 
 __all__ = ["Network", "WireClient"]
 
@@ -144,8 +145,15 @@ class WireClient:
 class Network:
     """Brokers by id; a broker's address is its id."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: SharedMatching | None = None, *, codec: bool = True) -> None:
+        """
+        Args:
+            shared: what all brokers match with; otherwise each has an index of its own.
+            codec: whether what is sent crosses as bytes, or as the objects that it is.
+        """
+        self._codec = codec
         self.now_us = 1_000_000
+        self._shared = shared
         self.cores: dict[str, BrokerCore] = {}
         self.stores: dict[str, MemoryStore] = {}
         self.settings: dict[str, BrokerSettings] = {}
@@ -190,6 +198,7 @@ class Network:
             seed=self._starts,
             access=self._access[name],
             store=kept.state() if kept is not None else None,
+            matcher=self._shared.view(name) if self._shared is not None else None,
         )
         self.cores[name] = core
         self._queue.append((name, Tick()))
@@ -246,7 +255,7 @@ class Network:
     def from_client(self, client: WireClient, frames: list[Frame]) -> None:
         end = (client.broker, client.connection)
         if end in self._ends:
-            decoded = self._decoders[end].feed(encode_frames(frames))
+            decoded = self._decoders[end].feed(encode_frames(frames)) if self._codec else frames
             self._queue.append((client.broker, Received(client.connection, decoded)))
 
     def tell(self, broker: str, stimulus: Input) -> None:
@@ -306,13 +315,13 @@ class Network:
             other = self._ends.get((name, effect.connection))
             if other is None:
                 return
-            data = encode_frames(effect.frames)
             if self.on_frames is not None:
                 self.on_frames(name, other.name if isinstance(other, WireClient) else other[0], effect.frames)
             if isinstance(other, WireClient):
-                other.receive(FrameDecoder().feed(data))
+                other.receive(self._crossed(FrameDecoder(), effect.frames))
             else:
-                self._queue.append((other[0], Received(other[1], self._decoders[other].feed(data))))
+                frames = self._crossed(self._decoders[other], effect.frames)
+                self._queue.append((other[0], Received(other[1], frames)))
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):
@@ -325,6 +334,9 @@ class Network:
             self.drained.add(name)
         elif not isinstance(effect, Pause | Greeted):
             raise TypeError(effect)
+
+    def _crossed(self, decoder: FrameDecoder, frames: Sequence[Frame]) -> Sequence[Frame]:
+        return decoder.feed(encode_frames(frames)) if self._codec else frames
 
     def _dial(self, name: str, address: str) -> None:
         if address not in self.cores:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from braid.language import Range
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import encode_record
-from braid.protocol.messages import UNSEQUENCED, Ask, Message, PublishRefused, StoredPublications
+from braid.protocol.messages import (
+    UNSEQUENCED,
+    Ask,
+    Message,
+    PublishRefused,
+    Settled,
+    StoredPublications,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +75,7 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     """A strategy for each field, by its annotation."""
     special: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         PublishRefused: {"sequences": st.lists(INT64, max_size=4)},
+        Settled: {"frames": st.lists(INT64, max_size=4)},
         StoredPublications: {
             "rows": st.lists(st.tuples(TEXT, INT64, st.binary(max_size=20)), max_size=3),
         },
@@ -80,6 +88,9 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
         "str | None": st.none() | TEXT,
     }
     plain["list[str]"] = st.lists(TEXT, max_size=3)
+    plain["bytes"] = st.binary(max_size=20)
+    plain["list[tuple[str, str, str]]"] = st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=3)
+    plain["list[tuple[str, int, int, int]]"] = st.lists(st.tuples(TEXT, INT64, INT64, INT64), max_size=3)
     chosen = special.get(kind, {})
     return {
         name: chosen[name] if name in chosen else plain[kind.__annotations__[name]]

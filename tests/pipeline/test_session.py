@@ -182,6 +182,58 @@ def test_a_cluster_keeps_its_own_python_addresses_and_settings(
     assert "spark.driver.host" not in session_module._settings("spark://head:7077", "standard")
 
 
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("machine_bytes", "limit", "memory"),
+    [
+        (24 * GIB, None, "12288m"),
+        (24 * GIB, "max", "12288m"),
+        (24 * GIB, str(4 * GIB), "2048m"),  # a container with less than its machine
+        (1 * GIB, None, "1024m"),
+        (512 * GIB, None, "16384m"),
+    ],
+)
+def test_local_mode_takes_half_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine_bytes: int, limit: str | None, memory: str
+) -> None:
+    pages = {"SC_PHYS_PAGES": machine_bytes >> 12, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(session_module.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(session_module, "CONTROL_GROUP_LIMIT", tmp_path / "memory.max")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+    assert session_module._settings("local[*]", "standard")["spark.driver.memory"] == memory
+    assert "spark.driver.memory" not in session_module._settings("local[*]", "testing")
+    assert "spark.driver.memory" not in session_module._settings("spark://head:7077", "standard")
+
+
+@pytest.mark.parametrize("variable", ["SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"])
+def test_a_machine_that_is_set_up_for_spark_keeps_its_memory(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "3g")
+    assert "spark.driver.memory" not in session_module._settings("local[*]", "standard")
+
+
+def test_spark_connect_says_which_packages_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_running_session", lambda: None)
+    monkeypatch.setattr(session_module, "_is_installed", lambda module: module == "zstandard")
+    with pytest.raises(ConfigurationError) as caught:
+        start_session("far away", master="sc://spark.example:15002")
+    message = str(caught.value)
+    assert "sc://spark.example:15002" in message
+    assert "grpcio, grpcio-status, googleapis-common-protos." in message
+    assert 'pip install "pyspark[connect]"' in message
+
+
+def test_a_module_in_a_package_that_is_missing_is_not_installed() -> None:
+    assert not session_module._is_installed("no_such_package.module")
+    assert session_module._is_installed("json.decoder")
+
+
 def some_java(home: Path) -> object:
     from braid.pipeline.java import Java
 

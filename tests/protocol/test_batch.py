@@ -224,3 +224,14 @@ def test_ranges_keep_the_kind_of_their_ends() -> None:
     found = decode_record(encode_record({"height": Range(3, 5.0)}, 0), "carol", 1)
     assert repr(found["height"]) == "Range(low=3, high=5.0)"
     assert BATCH_KIND == 2
+
+
+def test_a_memo_travels_with_the_whole_batch_and_never_as_bytes() -> None:
+    batch = PublicationBatch.of("p", [1, 2], [encode_record({"a": 1}, 0), encode_record({"a": 2}, 0)])
+    assert batch.memo is None
+    batch.memo = "known"
+    assert batch.readdressed(further=True).memo == "known"
+    assert batch.select(np.array([0, 1])).memo == "known"
+    assert batch.select(np.array([1])).memo is None
+    assert PublicationBatch.joined([batch]).memo is None
+    assert there_and_back(batch).memo is None

@@ -405,3 +405,38 @@ def test_refilter_replaces_what_waits_and_frees_who_waited_for_what_went() -> No
     assert channel.abandon() == ["care 1", "care 2"]
     assert channel.idle
     assert not channel.backlog_bytes
+
+
+STEPS = st.sampled_from(["publish", "publish", "message", "acknowledge", "writable", "holding", "connected"])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(0, 500)), max_size=30))
+def test_sending_at_once_is_what_offering_and_taking_would_have_done(steps: list[tuple[str, int]]) -> None:
+    usual: Channel[int] = Channel(SETTINGS)
+    quick: Channel[int] = Channel(SETTINGS)
+    for channel in (usual, quick):
+        channel.restart(400)
+    credit = 400
+    for number, (step, size) in enumerate(steps, 1):
+        frames = []
+        for channel in (usual, quick):
+            if step == "publish":
+                batch = batch_of(number, size, care=False)
+                sent = channel.send_at_once(batch) if channel is quick else None
+                if sent is None:
+                    channel.offer(batch)
+                found = [sent] if sent is not None else channel.take()
+            else:
+                if step == "message":
+                    channel.offer(Done(number, ""))
+                elif step == "acknowledge":
+                    channel.acknowledged(Acknowledgement(channel.sent, channel.sent, credit + size))
+                else:
+                    setattr(channel, step, not getattr(channel, step))
+                found = [] if size % 2 else channel.take()
+            frames.append(encode_frames(found))
+        if step == "acknowledge":
+            credit += size
+        assert frames[0] == frames[1]
+        assert (usual.sent, usual.backlog_bytes) == (quick.sent, quick.backlog_bytes)
+        assert usual.unacknowledged_bytes == quick.unacknowledged_bytes

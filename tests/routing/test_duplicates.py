@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,9 @@ from hypothesis import strategies as st
 
 from braid.errors import ConfigurationError
 from braid.routing import DuplicateFilter
+
+if TYPE_CHECKING:
+    from random import Random
 
 sequences = st.integers(0, 60) | st.sampled_from([2**40, 2**40 + 3, 2**62, 2**63 - 1])
 batches = st.lists(st.tuples(st.sampled_from("pqr"), st.lists(sequences, max_size=12)), max_size=12)
@@ -41,6 +46,24 @@ def test_any_batches_are_judged_as_if_they_came_one_by_one(
         assert (rows is None) == (len(expected) == len(numbers))
         highest = max(plain.seen.get(publisher, ()), default=None)
         assert quick.highest(publisher) == highest
+
+
+@given(
+    numbers=st.lists(st.tuples(st.sampled_from("pqr"), sequences), max_size=40),
+    window=st.sampled_from([1, 2, 5, 8, 1024]),
+    alone=st.randoms(use_true_random=False),
+)
+def test_a_single_publication_is_judged_like_a_batch_of_one(
+    numbers: list[tuple[str, int]], window: int, alone: Random
+) -> None:
+    quick, plain = DuplicateFilter(publishers_max=2, window=window), DuplicateFilter(2, window)
+    for publisher, number in numbers:
+        new = plain.new_rows(publisher, np.array([number])) is None
+        if alone.random() < 0.7:
+            assert quick.is_new(publisher, number) == new
+        else:
+            assert (quick.new_rows(publisher, np.array([number])) is None) == new
+        assert [quick.highest(each) for each in "pqr"] == [plain.highest(each) for each in "pqr"]
 
 
 @given(publishers=st.lists(st.sampled_from("pqrst"), max_size=30))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braid.matching import GroupMatrix
-from braid.routing import Forwarding, TreeForwarding, reached_by
+from braid.matching.matcher import reached_by
+from braid.routing import Forwarding, TreeForwarding
 
 LINKS = ["south", "north", "east"]
 GROUPS = ["south", ("client", 2), None, "north", "alice", ("client", 1), "east"]

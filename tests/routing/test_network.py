@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braid.protocol import PublicationBatch
+from braid.protocol.batch import encode_record
 from braid.routing import RoutingTables, Tell, TreeForwarding, Verb
 from tests.routing.helpers import PUBLICATIONS, accepted, all_filters
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from braid.language import Filter
+
+BATCHES = [PublicationBatch.of("p", [1], [encode_record(each, 0)]) for each in PUBLICATIONS]
 
 
 class Network:
@@ -71,7 +75,7 @@ class Network:
             here, came_from = pending.pop()
             tables = self.brokers[here]
             hops = TreeForwarding(tables.links).next_hops(
-                tables.reached([PUBLICATIONS[publication]]), came_from, ordered=True
+                tables.reached([BATCHES[publication]]), came_from, ordered=True
             )
             for destination, rows in hops:
                 assert rows is None

@@ -9,28 +9,12 @@ environment variable BRAID_DATA) against filters whose bounds are quantiles of t
 
 from __future__ import annotations
 
-import os
-import re
-import tarfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from braid.bench.workloads import Conditions, Workload, random_stream
-from braid.errors import ConfigurationError
+from braid.pipeline.datasets import QUOTES, data_file, quote_attributes, read_quotes
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["quotes_archive", "quotes_workload"]
-
-_ARCHIVE = "stockquotes.tar.gz"
-_PAIR = re.compile(r"\[(\w+),(?:'([^']*)'|([-0-9.eE+]+))\]")
-_LINE = re.compile(
-    r"^(.*?\[symbol,'([^']*)'\].*?\[close,([-0-9.eE+]+)\].*?\[volume,([0-9]+)\].*)$", re.MULTILINE
-)
-_INTEGERS = frozenset({"volume"})
+__all__ = ["quotes_workload"]
 
 OF_ONE_SYMBOL = 0.8
 WITH_VOLUME = 0.5
@@ -41,7 +25,7 @@ BAND_OF_ALL = (0.0005, 0.01)
 
 def quotes_workload(name: str, filters: int, publications: int, seed: int) -> Workload:
     """Filters over the quotes, and quotes in random order as publications."""
-    lines, symbols, close, volume = _read_quotes(quotes_archive())
+    lines, symbols, close, volume = read_quotes(data_file(QUOTES))
     words: dict[str, int] = {}
     symbol = np.array([words.setdefault(each, len(words)) for each in symbols])
     # A symbol is asked for as often as it is quoted, which drawing a random quote gives directly.
@@ -102,44 +86,6 @@ def quotes_workload(name: str, filters: int, publications: int, seed: int) -> Wo
         text_attribute="symbol",
     )
     order = random_stream(seed, f"{name}/publications").integers(0, len(lines), publications)
-    return Workload(name, texts, conditions, [_quote_of(lines[position]) for position in order.tolist()])
-
-
-def quotes_archive() -> Path:
-    """Where the quotes are, or a `ConfigurationError` that says how to provide them."""
-    directory = os.environ.get("BRAID_DATA")
-    if directory is not None:
-        path = Path(directory) / _ARCHIVE
-    else:
-        # Beside the project, where `src/braid/bench/quotes.py` lies three levels down.
-        path = Path(__file__).resolve().parents[3].parent / "shared" / "data" / _ARCHIVE
-    if not path.is_file():
-        raise ConfigurationError(
-            f"W4 needs {_ARCHIVE}, the stock quotes of the PADRES distribution; "
-            "set BRAID_DATA to the directory that holds it"
-        )
-    return path
-
-
-def _read_quotes(path: Path) -> tuple[list[str], list[str], NDArray[Any], NDArray[Any]]:
-    """Lines, symbols, closing prices and volumes of all quotes; whole quotes are made where needed."""
-    texts: dict[str, str] = {}
-    with tarfile.open(path) as archive:
-        # In the order of the archive: going back in it means unpacking it from the start again.
-        for member in archive:
-            content = archive.extractfile(member)
-            if content is not None:
-                texts[member.name] = content.read().decode("ascii", errors="replace")
-    found = _LINE.findall("\n".join(texts[name] for name in sorted(texts)))
-    if not found:
-        raise ConfigurationError(f"{path} holds no stock quotes")
-    lines, symbols, close, volume = (list(each) for each in zip(*found, strict=True))
-    return lines, symbols, np.array(close, dtype=np.float64), np.array(volume, dtype=np.float64)
-
-
-def _quote_of(line: str) -> dict[str, Any]:
-    """A quote's attributes: prices as floats, the volume as an integer, the rest as strings."""
-    return {
-        key: text if not number else int(number) if key in _INTEGERS else float(number)
-        for key, text, number in _PAIR.findall(line)
-    }
+    return Workload(
+        name, texts, conditions, [quote_attributes(lines[position]) for position in order.tolist()]
+    )

@@ -129,9 +129,9 @@ def make_workload(name: str, filters: int, publications: int, seed: int) -> Work
 def require_data(name: str) -> None:
     """A `ConfigurationError` when the workload needs data that this machine lacks."""
     if name == "W4":
-        from braid.bench.quotes import quotes_archive
+        from braid.pipeline.datasets import QUOTES, data_file
 
-        quotes_archive()
+        data_file(QUOTES)
 
 
 def _ranges(name: str, filters: int, publications: int, seed: int) -> Workload:

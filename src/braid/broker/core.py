@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
 from braid.broker.on_ask import OperatorDesk
+from braid.broker.on_delegated import DelegatedDesk
 from braid.broker.on_durable import DurableDesk
 from braid.broker.on_link import LinkDesk
+from braid.broker.on_mesh import MeshDesk
 from braid.broker.on_publish import PublishDesk
 from braid.broker.on_subscribe import SubscriptionDesk
-from braid.broker.parties import Client, Link, Party
+from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.postroom import Postroom
 from braid.broker.reception import Reception
 from braid.errors import RemoteProtocolError, RequestRefusedError
@@ -43,11 +45,15 @@ from braid.protocol.messages import (
     DropDurable,
     Failed,
     Goodbye,
+    LinkState,
+    Loads,
+    Nearby,
     Ping,
     Pong,
     Reach,
     Refused,
     Replay,
+    Settled,
     StopReading,
     Subscribe,
     SubscribeDurable,
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from braid.broker.settings import BrokerSettings
+    from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
     from braid.protocol.log import StoreState
@@ -96,6 +103,7 @@ class BrokerCore:
         store: StoreState | None = None,
         neighbours: Iterable[tuple[str, str]] = (),
         stopwatch: Callable[[], int] | None = None,
+        matcher: Matcher | None = None,
     ) -> None:
         """
         Args:
@@ -106,6 +114,8 @@ class BrokerCore:
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
             neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
+            matcher: who answers which destinations want a publication, such as a view of what many brokers
+                in one process share; an index of its own if not given.
         """
         self.settings = settings
         self.incarnation = incarnation
@@ -113,11 +123,20 @@ class BrokerCore:
         self._links = LinkDesk(
             settings, incarnation, self._postroom, random.Random(seed), self._postroom.changed
         )
-        self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links)
+        self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
+        self._matcher = self._subscriptions.tables.matcher
         self._links.bind(self._subscriptions)
         self._durables = DurableDesk(settings, self._postroom, self._subscriptions, kept=store is not None)
+        self._mesh = MeshDesk(settings, self._postroom, self._links)
+        self._delegated = DelegatedDesk(self._postroom, self._links, self._mesh)
         self._publish = PublishDesk(
-            settings.hops_max, self._postroom, self._subscriptions, self._durables, self._links
+            settings.hops_max,
+            self._postroom,
+            self._subscriptions,
+            self._durables,
+            self._links,
+            self._mesh,
+            self._delegated,
         )
         self._publish.stopwatch = stopwatch
         self._reception = Reception(
@@ -126,6 +145,7 @@ class BrokerCore:
             access if access is not None else AccessPolicy.open(),
             self._postroom,
             self._links,
+            self._mesh,
             self._postroom.changed,
         )
         self._operator = OperatorDesk(
@@ -135,12 +155,18 @@ class BrokerCore:
             self._subscriptions,
             self._durables,
             self._reception,
+            self._mesh,
             self._detached,
         )
         self._links.when_ready = self._release_publications
         self._links.when_known = lambda link: self._durables.keep_neighbour(
             link, self._links.appended_address(link)
         )
+        self._links.when_begun = self._mesh.met
+        self._links.when_complete = self._mesh.complete
+        self._links.when_dropped = self._mesh.gone
+        self._subscriptions.tables.anchor_for = self._mesh.anchor_for
+        self._mesh.when_seen = self._delegated.look_again
         self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
         self._subscriptions.when_advertised = self._publish.release
         self._left_behind: list[Client] = []
@@ -158,7 +184,9 @@ class BrokerCore:
             self._subscriptions.announce_anything()
         self._on_message: dict[type, Callable[[Any, Any], None]] = {
             Ping: self._pinged,
-            Pong: lambda party, message: None,
+            Pong: lambda party, message: self._mesh.answered(party, message.number),
+            LinkState: self._mesh.hear_link_state,
+            Settled: self._settled_apart,
             Acknowledgement: self._acknowledged,
             Goodbye: self._goodbye,
             Refused: self._refused,
@@ -185,6 +213,8 @@ class BrokerCore:
             TablesComplete: lambda link, message: self._links.tables_complete(link),
             Reach: lambda link, message: self._links.reaches(link, message.brokers),
             TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
+            Nearby: self._mesh.hear_nearby,
+            Loads: self._mesh.hear_loads,
         }
 
     # The two doors.
@@ -211,14 +241,22 @@ class BrokerCore:
         elif not isinstance(stimulus, Tick):
             raise TypeError(f"{stimulus!r} is no input")
         self._on_time(now_us)
-        self._tidy(now_us, quiet=isinstance(stimulus, Tick))
+        if self._tidy_at_us is not None or self._matcher.unfinished:
+            self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.collect()
         return self._postroom.collect()
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
-        deadline = self._review_at_us if self._review_at_us is not None else 0
-        for time in (self._postroom.deadline_us(), self._links.next_dial_us(), self._tidy_at_us):
+        deadline = self._review_at_us
+        if deadline is None:
+            return 0
+        for time in (
+            self._postroom.acknowledge_at_us,
+            self._links.next_dial_us,
+            self._tidy_at_us,
+            self._mesh.review_at_us,
+        ):
             if time is not None and time < deadline:
                 deadline = time
         return deadline
@@ -229,22 +267,41 @@ class BrokerCore:
         connection = received.connection
         frames = received.frames
         try:
-            if connection in self._reception.visitors and frames:
+            party = self._reception.parties.get(connection)
+            if party is None and connection in self._reception.visitors and frames:
                 first = frames[0].body
                 if isinstance(first, PublicationBatch):
                     raise RemoteProtocolError("publications before a greeting")
-                if self._reception.greeted(connection, first) is None:
-                    return
+                party = self._reception.greeted(connection, first)
                 frames = frames[1:]
-            party = self._reception.parties.get(connection)
             if party is not None:
                 party.heard_at_us = self._postroom.now_us
                 party.pinged = False
-                self._take_in(party, frames)
+                if len(frames) != 1 or not self._take_in_one(party, frames[0]):
+                    self._take_in(party, frames)
         except RequestRefusedError as error:
             self._broken(connection, error.code, str(error))
         except RemoteProtocolError as error:
             self._broken(connection, "protocol", str(error))
+
+    def _take_in_one(self, party: Party, frame: Frame) -> bool:
+        """Handle a single publication that is simply to be passed on; False if it is not that simple."""
+        batch = frame.body
+        if (
+            not isinstance(batch, PublicationBatch)
+            or not isinstance(party, Link | SoftLink)
+            or len(batch) != 1
+            or batch.acknowledged
+            or self._links.holding
+            or party.line.waiting
+            or party.connection is None
+            or not party.channel.accept(frame)
+        ):
+            return False
+        self._publish.one_from_link(party, batch)
+        party.channel.settled = party.channel.received
+        self._postroom.heard(party)
+        return True
 
     def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
         """Handle frames in order; neighbouring batches and subscriptions are handled together."""
@@ -277,7 +334,9 @@ class BrokerCore:
             self._postroom.changed(party)
 
     def _handler(self, party: Party, kind: type) -> Callable[[Any, Any], None]:
-        special = self._on_link if isinstance(party, Link) else self._on_client
+        special = self._on_client if isinstance(party, Client) else self._on_link
+        if isinstance(party, SoftLink):
+            special = {}
         handler = self._on_message.get(kind) or special.get(kind)
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
@@ -294,7 +353,7 @@ class BrokerCore:
             if wait_us and party.connection is not None:
                 self._postroom.effect(Pause(party.connection, wait_us))
             self._publish.from_client(party, batches)
-        elif isinstance(party, Link):
+        elif isinstance(party, Link | SoftLink):
             self._publish.from_link(party, batches)
 
     def _pinged(self, party: Party, message: Ping) -> None:
@@ -308,6 +367,10 @@ class BrokerCore:
             release()
         self._postroom.caught_up(party, moves=party.channel.peer_received > received_before)
         self._postroom.changed(party)
+
+    def _settled_apart(self, party: Party, message: Settled) -> None:
+        for release in party.channel.settled_apart(message.frames):
+            release()
 
     def _link_failed(self, link: Link, message: Failed) -> None:
         self._postroom.note(
@@ -358,7 +421,14 @@ class BrokerCore:
                 self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
             self._end(closed.connection)
         if dialled is not None:
-            self._links.dial_again(dialled, self._postroom.now_us)
+            self._not_made(dialled)
+
+    def _not_made(self, address: str) -> None:
+        """A connection that we dialled is not to be."""
+        if self._mesh.dials(address):
+            self._mesh.dial_failed(address)
+        else:
+            self._links.dial_again(address, self._postroom.now_us)
 
     def _broken(self, connection: int, code: str, reason: str) -> None:
         """A peer broke the rules or is not let in: tell it, and end its connection."""
@@ -371,7 +441,7 @@ class BrokerCore:
         self._postroom.refuse(connection, code, reason)
         self._end(connection)
         if visitor is not None and visitor.opened.dialled is not None:
-            self._links.dial_again(visitor.opened.dialled, self._postroom.now_us)
+            self._not_made(visitor.opened.dialled)
 
     def _end(self, connection: int) -> None:
         """A connection is over; a link waits for the next one, a client is gone."""
@@ -381,6 +451,8 @@ class BrokerCore:
             for neighbour in self._links.neighbours.values():
                 if neighbour.broker_id == party.name:
                     self._links.dial_again(neighbour.address, self._postroom.now_us)
+        elif isinstance(party, SoftLink):
+            self._mesh.disconnected(party)
         elif isinstance(party, Client):
             self._client_left(party)
 
@@ -414,6 +486,8 @@ class BrokerCore:
 
     def _on_time(self, now_us: int) -> None:
         self._links.dial_due(now_us)
+        if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
+            self._mesh.review(now_us)
         if self._review_at_us is not None and now_us < self._review_at_us:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4
@@ -421,13 +495,13 @@ class BrokerCore:
 
     def _tidy(self, now_us: int, quiet: bool) -> None:
         """Let the index go on with its merging when nothing else is to be done, a step at a time."""
-        index = self._subscriptions.tables.index
-        if not index.unfinished:
+        matcher = self._matcher
+        if not matcher.unfinished:
             self._tidy_at_us = None
         elif self._tidy_at_us is None:
             self._tidy_at_us = now_us + TIDY_PAUSE_US
         elif quiet and now_us >= self._tidy_at_us:
-            self._tidy_at_us = now_us + TIDY_PAUSE_US if index.tidy() else None
+            self._tidy_at_us = now_us + TIDY_PAUSE_US if matcher.tidy() else None
 
     def _review(self, now_us: int) -> None:
         """Look after everything that only time brings about."""
@@ -451,10 +525,12 @@ class BrokerCore:
         self._links.review_waiting()
         self._links.tell_completeness()
         self._links.review_readiness()
+        self._mesh.review(now_us)
         self._review_drain(now_us)
 
     def _release_publications(self) -> None:
         """Clients' publications are accepted from now on; some may have come already."""
+        self._delegated.look_again()
         left_behind, self._left_behind = self._left_behind, []
         for client in (*left_behind, *self._reception.clients):
             self._publish.release(client)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
+    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Client, Link
     from braid.broker.postroom import Postroom
@@ -40,6 +41,7 @@ class OperatorDesk:
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
         reception: Reception,
+        mesh: MeshDesk,
         detached: Callable[[Link], None],
     ) -> None:
         self._settings = postroom.settings
@@ -49,6 +51,7 @@ class OperatorDesk:
         self._subscriptions = subscriptions
         self._durables = durables
         self._reception = reception
+        self._mesh = mesh
         self._detached = detached
         self._topics: dict[str, Callable[[Mapping[str, str]], Any]] = {
             "overlay": lambda arguments: self.overlay(),
@@ -56,6 +59,7 @@ class OperatorDesk:
             "append": self._append,
             "detach": self._detach,
             "forget": self._forget,
+            "strategy": self._strategy,
         }
 
     def ask(self, client: Client, message: Ask) -> None:
@@ -84,6 +88,7 @@ class OperatorDesk:
             "incarnation": self._incarnation,
             "ready": self._links.ready,
             "clients": len(self._reception.clients),
+            "mesh": self._mesh.overlay(),
             "links": [
                 {
                     "neighbour": link.name,
@@ -138,6 +143,12 @@ class OperatorDesk:
 
     # Operations.
 
+    def _strategy(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Forward by another strategy from now on; without one, say which is in force."""
+        if "strategy" in arguments:
+            self._mesh.use_strategy(arguments["strategy"])
+        return {"broker": self._settings.broker_id, **self._mesh.overlay()}
+
     def _append(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         """APPEND: hang this broker, which has no link yet, on another one."""
         address = arguments.get("to", "")
@@ -183,5 +194,5 @@ class OperatorDesk:
                 self._postroom.effect(Send(link.connection, [Frame(0, goodbye)]))
                 self._postroom.effect(Close(link.connection, "detached"))
             self._detached(link)
-        self._links.neighbours.clear()
+        self._links.forget_neighbours()
         return {"broker": self._settings.broker_id, "detached_from": [link.name for link in links]}

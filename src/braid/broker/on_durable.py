@@ -24,6 +24,7 @@ from braid.protocol.log import (
     LogRow,
 )
 from braid.protocol.messages import Done, Failed, StoredPublications
+from braid.routing import DuplicateFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -45,6 +46,8 @@ _ROW_BYTES = 64
 NAME_LENGTH_MAX = 200
 # Each has a piece of a log under way, up to `durable_window_bytes`.
 REPLAYS_MAX = 16
+# Publishers whose publications a log recognises when they come again; each takes some 200 bytes.
+PUBLISHERS_MAX = 1_000_000
 
 
 class DurableLog:
@@ -63,8 +66,8 @@ class DurableLog:
         self.safe_offset = 0
         """Rows before this are safely stored."""
         self.acknowledged = -1
-        self.highest: dict[str, int] = {}
-        """Per publisher the last sequence number in the log: what comes again is not stored again."""
+        self.stored = DuplicateFilter(PUBLISHERS_MAX)
+        """What is in the log, or was: what comes again is not stored again."""
         self.reader: Client | None = None
         self.reader_request = 0
         """The request with which it began to read."""
@@ -87,7 +90,10 @@ class DurableLog:
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
         log.safe_offset = state.next_offset
         log.acknowledged = state.acknowledged_offset
-        log.highest = dict(state.highest)
+        for publisher, highest in state.highest.items():
+            recent = state.recent.get(publisher)
+            bits = None if recent is None else int.from_bytes(recent, "little")
+            log.stored.recall(publisher, highest, bits)
         return log
 
 
@@ -298,24 +304,25 @@ class DurableDesk:
         if not isinstance(destination, DurableLog):
             raise TypeError(f"{destination!r} is no destination of this broker")
         log = destination
-        highest = log.highest.get(batch.publisher, -1)
+        is_new, publisher = log.stored.is_new, batch.publisher
         rows = [
-            LogRow(batch.publisher, sequence, record)
+            LogRow(publisher, sequence, record)
             for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
-            if sequence > highest
+            if is_new(publisher, sequence)
         ]
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
                 self._when_safe.append(pending.share())
             return
-        log.highest[batch.publisher] = rows[-1].sequence
+        bits = log.stored.window_of(publisher)[1]
+        recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
         first = log.next_offset
         log.next_offset += len(rows)
         size = sum(len(row.record) + _ROW_BYTES for row in rows)
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
-        self._operations.append(AppendRows(log.key, first, tuple(rows), self._postroom.now_us))
+        self._operations.append(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
         self._when_safe.append(partial(self._appended, log, first, rows, size))
         if pending is not None:
             self._when_safe.append(pending.share())

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from braid.broker.parties import Link
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.effects import Dial
@@ -71,6 +69,10 @@ class LinkDesk:
         self.links: dict[str, Link] = {}
         self.neighbours: dict[str, Neighbour] = {}
         self.started_at_us: int | None = None
+        self.holding = 0
+        """How many links hold publications back."""
+        self.next_dial_us: int | None = None
+        """When the next attempt at a neighbour is due."""
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
@@ -82,10 +84,17 @@ class LinkDesk:
         """Called once publications are accepted."""
         self.when_known: Callable[[Link], None] = _nothing_about
         """Called when a neighbour's interest becomes known."""
+        self.when_begun: Callable[[Link, int], None] = _nothing_begun
+        """Called with how far the neighbour wants to see, before it is told anything else."""
+        self.when_complete: Callable[[Link], None] = _nothing_about
+        """Called when a neighbour has said everything that it knows."""
+        self.when_dropped: Callable[[Link], None] = _nothing_about
+        """Called when a link is no more, whatever the reason."""
         self.when_gone: Callable[[Link], None] = _nothing_about
         """Called when a neighbour is none any more."""
         for address in settings.neighbours:
             self.neighbours[address] = Neighbour(address)
+        self._review_dials()
 
     def bind(self, subscriptions: SubscriptionDesk) -> None:
         """The desk that keeps the tables, which in turn needs the links."""
@@ -101,6 +110,7 @@ class LinkDesk:
             self._hold(self._link(broker_id))
             if address:
                 self.neighbours.setdefault(address, Neighbour(address, broker_id))
+        self._review_dials()
 
     def appended_address(self, link: Link) -> str:
         """Where to dial a neighbour after a restart that our settings do not name; empty for others."""
@@ -123,11 +133,19 @@ class LinkDesk:
             self.started_at_us = now_us
             for link in self.links.values():
                 link.down_since_us = now_us
+        if self.next_dial_us is None or now_us < self.next_dial_us:
+            return
         for neighbour in self.neighbours.values():
             if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
                 neighbour.dial_at_us = None
                 if not self._connected(neighbour):
                     self._postroom.effect(Dial(neighbour.address))
+        self._review_dials()
+
+    def _review_dials(self) -> None:
+        """The attempts, or their times, have changed."""
+        times = [each.dial_at_us for each in self.neighbours.values() if each.dial_at_us is not None]
+        self.next_dial_us = min(times, default=None)
 
     def _connected(self, neighbour: Neighbour) -> bool:
         link = self.links.get(neighbour.broker_id)
@@ -142,19 +160,13 @@ class LinkDesk:
         neighbour.pause_us = min(doubled, self._settings.redial_us_max)
         # Some chance keeps many brokers from knocking at the same moment.
         neighbour.dial_at_us = now_us + round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
+        self._review_dials()
 
     def resumable(self, address: str) -> Link | None:
         """The link that a dialled connection could go on with."""
         neighbour = self.neighbours.get(address)
         link = self.links.get(neighbour.broker_id) if neighbour is not None else None
         return link if link is not None and link.incarnation else None
-
-    def next_dial_us(self) -> int | None:
-        """When the next attempt is due."""
-        if not self.neighbours:
-            return None
-        times = [neighbour.dial_at_us for neighbour in self.neighbours.values()]
-        return min((time for time in times if time is not None), default=None)
 
     # Sessions.
 
@@ -205,11 +217,12 @@ class LinkDesk:
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
-    def begun(self, link: Link, resumed: bool) -> None:
+    def begun(self, link: Link, resumed: bool, delta: int) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
         self._drop_moved(link.behind)
         self.tell_reach()
         if not resumed:
+            self.when_begun(link, delta)
             self._subscriptions.synchronise(link)
             self.tell_completeness()
         else:
@@ -268,6 +281,7 @@ class LinkDesk:
 
     def _hold(self, link: Link) -> None:
         if not link.channel.holding:
+            self.holding += 1
             link.channel.holding, link.channel.passing = True, False
             link.holding_since_us = self._postroom.now_us
 
@@ -282,17 +296,18 @@ class LinkDesk:
         if not (current and link.said_complete and link.channel.holding):
             return
         self._subscriptions.drop_stale(link)
+        self.when_complete(link)
         tables = self._subscriptions.tables
 
         def wanted(batch: PublicationBatch) -> PublicationBatch | None:
-            found = tables.destinations(batch.attributes())
-            if link.name not in found.groups:
-                return None
-            rows = np.flatnonzero(found.matrix[:, found.groups.index(link.name)])
+            if batch.route:
+                return batch  # somebody who knew has decided that it is for brokers there
+            rows = tables.wanted_behind(link.name, batch)
             if len(rows) == len(batch):
                 return batch
             return batch.select(rows) if len(rows) else None
 
+        self.holding -= 1
         link.channel.holding = link.channel.passing = False
         for release in link.channel.refilter(wanted):
             release()
@@ -389,19 +404,28 @@ class LinkDesk:
     def append(self, address: str) -> None:
         """Link to one more broker."""
         self.neighbours.setdefault(address, Neighbour(address))
+        self._review_dials()
+
+    def forget_neighbours(self) -> None:
+        """Dial nobody any more."""
+        self.neighbours.clear()
+        self._review_dials()
 
     def remove(self, link: Link) -> None:
         """The neighbour has left the network."""
         for address, neighbour in list(self.neighbours.items()):
             if neighbour.broker_id == link.name:
                 del self.neighbours[address]
+        self._review_dials()
         self.drop(link)
 
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
+        self.holding -= link.channel.holding
         self._subscriptions.stop_waiting(link)
         self._subscriptions.remove_link(link)
+        self.when_dropped(link)
         for release in link.channel.abandon():
             release()
         self._postroom.forget(link)
@@ -425,6 +449,10 @@ class LinkDesk:
 
 
 def _nothing() -> None:
+    """Nobody wants to hear."""
+
+
+def _nothing_begun(link: Link, delta: int) -> None:
     """Nobody wants to hear."""
 
 

@@ -11,27 +11,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from braid.broker.access import ANONYMOUS
-from braid.broker.parties import Client, ClientDestination, Link
-from braid.broker.settling import Unsettled
+from braid.broker.parties import Client, ClientDestination, Link, SoftLink
+from braid.broker.settling import Pending, Unsettled
 from braid.errors import PublicationError, RemoteProtocolError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
-from braid.protocol.messages import PublishRefused
-from braid.routing import DuplicateFilter, TreeForwarding
+from braid.protocol.messages import PublishRefused, Settled
+from braid.routing import Anchored, DuplicateFilter, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
+    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
-    from braid.broker.settling import Pending
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
+    from braid.matching.matcher import Reached
     from braid.protocol import PublicationBatch
-    from braid.routing import Forwarding, Reached
+    from braid.routing import Forwarding
 
 __all__ = ["PublishDesk"]
 
@@ -41,13 +43,22 @@ Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 class _Route:
     """A batch on its way through this broker."""
 
-    __slots__ = ("batch", "first", "pending")
+    __slots__ = ("batch", "delegated", "first", "here", "pending")
 
-    def __init__(self, batch: PublicationBatch, pending: Pending | None) -> None:
+    def __init__(self, batch: PublicationBatch, pending: Pending | None, *, delegated: bool = False) -> None:
         self.batch = batch
         self.pending = pending
+        self.delegated = delegated
+        """Whether it came for a set of brokers, so that it is known to be new to clients here."""
+        self.here: Pending | None = None
+        """What clients and logs of this broker have of it, where that is waited for by itself."""
         self.first = 0
         """Its first row among those of all batches that are matched together."""
+
+    @property
+    def local(self) -> Pending | None:
+        """What a destination of this broker has a share of."""
+        return self.here if self.here is not None else self.pending
 
 
 class PublishDesk:
@@ -60,8 +71,19 @@ class PublishDesk:
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
         links: LinkDesk,
+        mesh: MeshDesk,
+        delegated: DelegatedDesk,
     ) -> None:
+        self._mesh = mesh
+        self._delegated = delegated
         self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
+        if mesh.sees_far:
+            multipath = MultipathForwarding(subscriptions.tables.links, mesh.sent)
+            self.forwarding = multipath
+            mesh.bind(multipath)
+        delegated.deliver_here = self._deliver_here
+        delegated.seen_on_tree = lambda publisher, sequence: self._seen.has(publisher, sequence)
+        mesh.when_lost = self._back_to_the_tree
         self.stopwatch: Callable[[], int] | None = None
         """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
         self._hops_max = hops_max
@@ -71,6 +93,7 @@ class PublishDesk:
         self._links = links
         self._seen = DuplicateFilter()
         self._unsettled = Unsettled()
+        self._unsettled_here = Unsettled()
 
     # From clients.
 
@@ -129,7 +152,7 @@ class PublishDesk:
             raise RemoteProtocolError(
                 f"publishers of {owner!r} are called so, or so with a dot and more, not {batch.publisher!r}"
             )
-        if batch.hops:
+        if batch.hops or batch.route:
             raise RemoteProtocolError("a client's publications have crossed no link")
         try:
             permitted = client.principal.permitted_rows(batch.attributes())
@@ -161,9 +184,147 @@ class PublishDesk:
 
     # From links.
 
-    def from_link(self, link: Link, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
-        """A neighbour passes publications on."""
-        self._route(link, [(batch, _pending(link, sequence, batch)) for sequence, batch in frames])
+    def from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+        """Another broker passes publications on."""
+        arrivals = [(batch, _pending(link, sequence, batch)) for sequence, batch in frames]
+        for (sequence, batch), (_, pending) in zip(frames, arrivals, strict=True):
+            if batch.route and pending is not None:
+                pending.follow(self._tells_settled(link, sequence))
+        if any(batch.route for batch, _ in arrivals):
+            for batch, pending in arrivals:
+                if not batch.route:
+                    self._route(link, [(batch, pending)])
+                    continue
+                self._postroom.counters.received += len(batch)
+                self._delegated_arrived(link, batch, pending)
+            link.line.advance()
+            return
+        self._route(link, arrivals)
+
+    def _tells_settled(self, link: Link | SoftLink, sequence: int) -> Callable[[], None]:
+        """Tell that one frame is settled, whatever is before it.
+
+        Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
+        each other for ever; along the tree that cannot be.
+        """
+        session = link.session
+
+        def tell() -> None:
+            if link.session == session and sequence > link.channel.settled:
+                self._postroom.tell(link, Settled([sequence]))
+
+        return tell
+
+    def _delegated_arrived(
+        self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None
+    ) -> None:
+        if batch.hops >= self._hops_max:
+            self._looped(batch)
+        else:
+            earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
+            if self._delegated.arrived(link, batch, pending) and pending is not None:
+                # What was delivered here before may not be safe yet.
+                for first in earlier:
+                    first.follow(pending.share())
+        if pending is not None:
+            pending.release()
+
+    def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+        """A copy for a set of brokers, of which this is one."""
+        route = _Route(batch.readdressed(), pending, delegated=True)
+        self._wait_here(route)
+        for destination, rows in self._subscriptions.tables.reached((route.batch,)):
+            if not isinstance(destination, Anchored | str):
+                self._hand_over(source, [route], destination, rows)
+        if route.here is not None:
+            route.here.release()
+
+    def _wait_here(self, route: _Route) -> None:
+        """Wait for destinations of this broker by themselves.
+
+        A copy for a set of brokers that comes again is safe when they have it, wherever else the first copy
+        still has to go. Waiting for all of that could go in a circle, because such copies cross the network
+        in any direction.
+        """
+        if route.pending is not None and self._mesh.sees_far:
+            route.here = Pending()
+            route.here.follow(route.pending.share())
+            self._unsettled_here.enter(route.batch, route.here)
+
+    def _back_to_the_tree(self, soft: SoftLink) -> None:
+        """A soft link has gone: what it may not have delivered goes the primary way."""
+        for batch, care in soft.channel.withdraw():
+            if batch.route:
+                self._delegated.again(batch, care)
+                continue
+            link = self._mesh.way_back(soft)
+            if link is not None:
+                self._postroom.pass_on(link, batch, care, None)
+            elif care is not None:
+                # Its broker has left, and with it those it stood for.
+                care()
+
+    def one_from_link(self, link: Link | SoftLink, batch: PublicationBatch) -> None:
+        """A neighbour passes on a single publication that nobody waits for, while no link holds any back.
+
+        It comes out as by `from_link`. Where traffic is light, as in most simulations, nearly all
+        publications come so, and what batches need would take most of the time.
+        """
+        counters = self._postroom.counters
+        if batch.hops >= self._hops_max:
+            self._route(link, [(batch, None)])
+            return
+        counters.received += 1
+        if batch.route:
+            self._one_delegated(link, batch)
+            return
+        if not self._seen.is_new(batch.publisher, batch.first):
+            counters.duplicates += 1
+            return
+        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
+        try:
+            reached = self._subscriptions.tables.reached((batch,))
+        except PublicationError:
+            self._match(link, [_Route(batch, None)])
+            return
+        if self.stopwatch is not None:
+            counters.match_ns += self.stopwatch() - begin_ns
+        counters.matched_batches += 1
+        mesh = self._mesh
+        came_from = link.name if type(link) is Link else mesh.direction_of(link)
+        if mesh.delegates and not batch.ordered:
+            sets = self._delegated.sets(reached, came_from, 1)
+            if sets is not None:
+                for route, _ in sets:
+                    self._delegated.pass_on_one(link, batch, route)
+                reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
+        onward: PublicationBatch | None = None
+        for destination, _ in self.forwarding.next_hops(reached, came_from, batch.ordered, 1):
+            if isinstance(destination, str):
+                # The copy for the next brokers is the same for all of them.
+                if onward is None:
+                    onward = batch.readdressed(further=True)
+                counters.forwarded += 1
+                self._postroom.pass_on_at_once(mesh.party(destination), onward, link)
+            else:
+                self._give_one_here(link, destination, batch)
+
+    def _give_one_here(self, source: Link | SoftLink, destination: Hashable, batch: PublicationBatch) -> None:
+        if self._delegated.delivered.has(batch.publisher, batch.first):
+            return
+        if isinstance(destination, ClientDestination):
+            self._postroom.counters.delivered += 1
+            readdressed = batch.readdressed(target=destination.number)
+            self._postroom.pass_on_at_once(destination.client, readdressed, source)
+        else:
+            self._durables.append(destination, batch, None, source)
+
+    def _one_delegated(self, link: Link | SoftLink, batch: PublicationBatch) -> None:
+        """A single publication for a set of brokers. One that is only passed on need not be matched."""
+        if self._mesh.delegation(batch.route, batch.hops).here:
+            self._delegated.arrived(link, batch, None)
+        else:
+            self._delegated.pass_on_one(link, batch, batch.route)
 
     # For both.
 
@@ -178,7 +339,7 @@ class PublishDesk:
                 route.first = rows
                 rows += len(route.batch)
                 routes.append(route)
-        if any(link.channel.holding for link in self._links.links.values()):
+        if self._links.holding:
             # What is kept for such a link whether it matches or not must not come behind what follows it.
             for route in routes:
                 route.first = 0
@@ -203,16 +364,21 @@ class PublishDesk:
                 return None
             batch = batch.select(fresh)
         if batch.hops >= self._hops_max:
-            self._postroom.counters.looped += len(batch)
-            self._postroom.note(
-                "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
-            )
+            self._looped(batch)
             if pending is not None:
                 pending.release()
             return None
+        route = _Route(batch, pending)
         if pending is not None:
             self._unsettled.enter(batch, pending)
-        return _Route(batch, pending)
+            self._wait_here(route)
+        return route
+
+    def _looped(self, batch: PublicationBatch) -> None:
+        self._postroom.counters.looped += len(batch)
+        self._postroom.note(
+            "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
+        )
 
     def _new_rows(self, batch: PublicationBatch) -> IntArray | None:
         """Which rows are new; None if all are."""
@@ -226,7 +392,7 @@ class PublishDesk:
 
     def _match(self, source: Party, routes: Sequence[_Route]) -> None:
         begin_ns = self.stopwatch() if self.stopwatch is not None else 0
-        if any(link.channel.holding for link in self._links.links.values()):
+        if self._links.holding:
             # All rows are kept for such a link, also those that matching may not look at.
             self._without_impossible(source, routes)
         try:
@@ -237,20 +403,27 @@ class PublishDesk:
         if self.stopwatch is not None:
             self._postroom.counters.match_ns += self.stopwatch() - begin_ns
         self._postroom.counters.matched_batches += 1
-        came_from = source.name if isinstance(source, Link) else None
-        hops = self.forwarding.next_hops(reached, came_from, any(route.batch.ordered for route in routes))
-        for destination, rows in hops:
-            self._hand_over(source, routes, destination, rows)
-        self._keep_for_unknown(source, routes)
+        came_from = self._mesh.direction_of(source)
+        # While somebody's interest is not known, everything keeps to the tree, where it is waited for.
+        on_tree = bool(self._links.holding) or any(route.batch.ordered for route in routes)
+        rows = routes[-1].first + len(routes[-1].batch)
+        if self._mesh.delegates and not on_tree:
+            sets = self._delegated.sets(reached, came_from, rows)
+            if sets is not None:
+                for destinations, chosen in sets:
+                    self._hand_over(source, routes, destinations, chosen)
+                reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
+        for destination, chosen in self.forwarding.next_hops(reached, came_from, on_tree, rows):
+            self._hand_over(source, routes, destination, chosen)
+        self._keep_for_unknown(source, routes, came_from)
         for route in routes:
+            if route.here is not None:
+                route.here.release()
             if route.pending is not None:
                 route.pending.release()
 
     def _reached(self, routes: Sequence[_Route]) -> Reached:
-        if len(routes) == 1:
-            return self._subscriptions.tables.reached(routes[0].batch.attributes())
-        attributes = [values for route in routes for values in route.batch.attributes()]
-        return self._subscriptions.tables.reached(attributes)
+        return self._subscriptions.tables.reached([route.batch for route in routes])
 
     def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
         """Take out the rows with values that no publication can have.
@@ -287,7 +460,7 @@ class PublishDesk:
     def _hand_over(
         self, source: Party, routes: Sequence[_Route], destination: Hashable, rows: IntArray | None
     ) -> None:
-        """Give a destination its rows; `rows` None means all."""
+        """Give a destination its rows; `rows` None means all. Bytes are a set of destinations."""
         for route in routes:
             batch = route.batch
             if not len(batch):
@@ -302,25 +475,35 @@ class PublishDesk:
 
     def _give(self, source: Party, route: _Route, destination: Hashable, batch: PublicationBatch) -> None:
         counters = self._postroom.counters
+        if isinstance(destination, bytes):
+            self._delegated.pass_on(source, batch, destination, route.pending)
+            return
+        if not isinstance(destination, str) and not route.delegated:
+            not_delivered = self._delegated.not_delivered_for_a_set(batch)
+            if not_delivered is None:
+                return
+            batch = not_delivered
         if isinstance(destination, ClientDestination):
             counters.delivered += len(batch)
-            care = route.pending.share() if route.pending is not None else None
+            care = route.local.share() if route.local is not None else None
             readdressed = batch.readdressed(target=destination.number)
             self._postroom.pass_on(destination.client, readdressed, care, source)
         elif isinstance(destination, str):
-            link = self._links.links[destination]
+            link = self._mesh.party(destination)
             if route.pending is not None and link.channel.holding:
                 return  # `_keep_for_unknown` keeps all rows for it
             counters.forwarded += len(batch)
             care = route.pending.share() if route.pending is not None else None
             self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
         else:
-            self._durables.append(destination, batch, route.pending, source)
+            self._durables.append(destination, batch, route.local, source)
 
-    def _keep_for_unknown(self, source: Party, routes: Sequence[_Route]) -> None:
+    def _keep_for_unknown(self, source: Party, routes: Sequence[_Route], came_from: str | None) -> None:
         """Keep acknowledged publications for neighbours whose interest is not known since our start."""
+        if not self._links.holding:
+            return
         for link in self._links.links.values():
-            if not link.channel.holding or link is source:
+            if not link.channel.holding or link.name == came_from:
                 continue
             for route in routes:
                 if route.pending is not None and len(route.batch):

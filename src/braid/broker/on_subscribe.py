@@ -8,7 +8,7 @@ publications are kept for it, and its two ends synchronise before any publicatio
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from braid.broker.parties import Client, ClientDestination, Link, class_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.matching import Matcher
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message
     from braid.routing import Tell
@@ -34,8 +35,14 @@ __all__ = ["SubscriptionDesk"]
 class SubscriptionDesk:
     """Keeps the routing tables, and the neighbours informed."""
 
-    def __init__(self, broker_id: str, postroom: Postroom, links: Mapping[str, Link]) -> None:
-        self.tables = RoutingTables()
+    def __init__(
+        self,
+        broker_id: str,
+        postroom: Postroom,
+        links: Mapping[str, Link],
+        matcher: Matcher | None = None,
+    ) -> None:
+        self.tables = RoutingTables(matcher)
         self.universal = False
         """Everybody knows that anything may be published here."""
         self._universal_asked = False
@@ -51,6 +58,8 @@ class SubscriptionDesk:
         self._postroom = postroom
         self._links = links
         self._requests = 0
+        self._far = postroom.settings.delta > 1
+        """Whether this broker sees further than its neighbours, so that anchors mean something to it."""
 
     # From clients.
 
@@ -133,7 +142,8 @@ class SubscriptionDesk:
             for message in messages
             if not message.key.startswith(self._own)
         ]
-        tells = self.tables.subscribe(items, link.name, link=True)
+        anchors = {message.key: message.anchor or link.name for message in messages} if self._far else None
+        tells = self.tables.subscribe(items, link.name, link=True, anchors=anchors)
         link.stale_subscriptions.difference_update(message.key for message in messages)
         self._inform(tells)
         for message in messages:
@@ -190,6 +200,8 @@ class SubscriptionDesk:
 
     def synchronise(self, link: Link) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
+        # It may see further than in the last one, or less far.
+        self.tables.reanchor(link.name)
         self._inform(self.tables.told_to(link.name))
         waiting, link.waiting_for_session = link.waiting_for_session, []
         for then in waiting:
@@ -297,7 +309,8 @@ class SubscriptionDesk:
         self._inform(tells)
         links = [link for link in self._links.values() if link is not but]
         for link in links:
-            if not link.channel.connected:
+            # One that has begun anew and is not complete has not asked everybody behind it either.
+            if not link.channel.connected or not link.said_complete:
                 self.lose_track(link)
         self.when_confirmed([link for link in links if not self._given_up(link)], done)
 
@@ -319,9 +332,13 @@ class SubscriptionDesk:
         return self._postroom.now_us - link.down_since_us >= self._postroom.settings.recovery_us_max
 
 
+# The same filters come again: after a reconnection, and at every broker of a simulation.
+_read_filter = lru_cache(maxsize=16_384)(Filter)
+
+
 def _filter_of(message: Subscribe | Advertise) -> Filter:
     try:
-        return Filter(message.filter)
+        return _read_filter(message.filter)
     except FilterError as error:
         raise RemoteProtocolError(f"the filter of {message.key!r} is not one: {error}") from None
 
@@ -335,8 +352,9 @@ def _message_of(tell: Tell, request: int) -> Message:
         return Unsubscribe(request, tell.key)
     if tell.verb is Verb.UNADVERTISE:
         return Unadvertise(request, tell.key)
-    kind = Subscribe if tell.verb is Verb.SUBSCRIBE else Advertise
-    return kind(request, tell.key, str(tell.filter))
+    if tell.verb is Verb.ADVERTISE:
+        return Advertise(request, tell.key, str(tell.filter))
+    return Subscribe(request, tell.key, str(tell.filter), anchor=tell.anchor)
 
 
 def _ignore(party: Party) -> None:

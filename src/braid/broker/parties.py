@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from braid.matching import FilterIndex
     from braid.protocol.messages import Message
 
-__all__ = ["CLASSES", "Client", "ClientDestination", "Link", "Party", "Release", "class_of"]
+__all__ = ["CLASSES", "Client", "ClientDestination", "Link", "Party", "Release", "SoftLink", "class_of"]
 
 Release: TypeAlias = Callable[[], None]
 
@@ -32,6 +32,20 @@ def class_of(when_full: str) -> int | None:
 
 class Party:
     """The state that links and clients share."""
+
+    __slots__ = (
+        "again",
+        "behind_since_us",
+        "channel",
+        "connection",
+        "heard_at_us",
+        "held_up_by",
+        "holds_up",
+        "line",
+        "name",
+        "outside",
+        "pinged",
+    )
 
     def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
         self.name = name
@@ -56,6 +70,29 @@ class Party:
 
 class Link(Party):
     """A neighbouring broker."""
+
+    __slots__ = (
+        "address",
+        "behind",
+        "confirmations",
+        "dialled",
+        "down_since_us",
+        "holding_since_us",
+        "incarnation",
+        "latest_request",
+        "met",
+        "reaches",
+        "requests",
+        "round_trip_us",
+        "said_complete",
+        "session",
+        "stale_advertisements",
+        "stale_subscriptions",
+        "told_complete",
+        "told_reach",
+        "unknown",
+        "waiting_for_session",
+    )
 
     def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
         super().__init__(name, settings, changed)
@@ -91,6 +128,29 @@ class Link(Party):
         """The last such request about a key: only its confirmation counts."""
         self.confirmations: dict[str, list[Release]] = {}
         """Who waits for the confirmation of a key."""
+        self.reaches: frozenset[str] = frozenset()
+        """The brokers it has a direct link to, as far as it says."""
+        self.round_trip_us = 0
+        """The latest that was measured; 0 before the first."""
+
+
+class SoftLink(Party):
+    """A shortcut to, or from, a broker that is no neighbour. It ends with its connection."""
+
+    __slots__ = ("direction", "outgoing", "reaches", "session")
+
+    def __init__(
+        self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, outgoing: bool
+    ) -> None:
+        super().__init__(name, settings, changed)
+        self.session = 0
+        """Always the same: it has no second one."""
+        self.outgoing = outgoing
+        """Whether it is ours; publications go over it from its owner only."""
+        self.direction: str | None = None
+        """The neighbour in whose direction its other end lies, as was last known."""
+        self.reaches: frozenset[str] = frozenset()
+        """The brokers its other end has a direct link to, as far as it says."""
 
 
 class ClientDestination:
@@ -108,6 +168,19 @@ class ClientDestination:
 
 class Client(Party):
     """A connected client."""
+
+    __slots__ = (
+        "advertised",
+        "advertising",
+        "destinations",
+        "key",
+        "limiter",
+        "logs",
+        "principal",
+        "replays",
+        "subscriptions",
+        "unrouted",
+    )
 
     def __init__(
         self,

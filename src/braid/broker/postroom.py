@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from braid.broker.parties import CLASSES, Client, Link, Party, Release
+from braid.broker.parties import CLASSES, Client, Party, Release
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.messages import Refused
@@ -65,7 +65,8 @@ class Postroom:
         self._effects: list[Effect] = []
         self._changed: dict[Party, None] = {}
         self._unacknowledged: dict[Party, None] = {}
-        self._acknowledge_at_us: int | None = None
+        self.acknowledge_at_us: int | None = None
+        """When waiting acknowledgements go out at the latest."""
 
     # What the desks say.
 
@@ -93,6 +94,13 @@ class Postroom:
     def changed(self, party: Party) -> None:
         """Something may have to be written or acknowledged."""
         self._changed[party] = None
+
+    def heard(self, party: Party) -> None:
+        """Something has arrived that is to be acknowledged, now or in a while."""
+        if party.channel.acknowledgement_due():
+            self._changed[party] = None
+        elif party.connection is not None:
+            self._acknowledge_later(party)
 
     def offer(self, party: Party, body: Body, care: Release | None) -> None:
         """Put something in line that somebody may care for."""
@@ -122,6 +130,22 @@ class Postroom:
             if party.channel.backlog_bytes > self.settings.link_queue_bytes_max:
                 self._hold_up(source, party)
 
+    def pass_on_at_once(self, party: Party, batch: PublicationBatch, source: Party) -> None:
+        """The same for a single publication that nobody cares for: it is written by itself, now.
+
+        Only where nothing else is to be written to the party in this turn: the order must stay.
+        """
+        connection = party.connection
+        if connection is not None and party not in self._changed and not party.again:
+            channel = party.channel
+            backlog_bytes = channel.unacknowledged_bytes + channel.unsettled_bytes + batch.size
+            if backlog_bytes <= self.settings.link_queue_bytes_max:  # otherwise somebody is held up
+                frame = channel.send_at_once(batch)
+                if frame is not None:
+                    self._effects.append(Send(connection, [frame]))
+                    return
+        self.pass_on(party, batch, None, source)
+
     def _bound_client(self, client: Client, target: int, source: Party | None) -> None:
         bytes_max = self.settings.client_queue_bytes_max
         if client.channel.waiting_bytes <= bytes_max:
@@ -147,11 +171,11 @@ class Postroom:
         if party.behind_since_us is None:
             return
         bound = (
-            self.settings.link_queue_bytes_max
-            if isinstance(party, Link)
-            else self.settings.client_queue_bytes_max
+            self.settings.client_queue_bytes_max
+            if isinstance(party, Client)
+            else self.settings.link_queue_bytes_max
         )
-        waiting = party.channel.backlog_bytes if isinstance(party, Link) else party.channel.waiting_bytes
+        waiting = party.channel.waiting_bytes if isinstance(party, Client) else party.channel.backlog_bytes
         if waiting * 2 <= bound:
             self.let_go(party)
         elif moves:
@@ -179,14 +203,10 @@ class Postroom:
 
     # The end of a turn.
 
-    def deadline_us(self) -> int | None:
-        """When waiting acknowledgements go out at the latest."""
-        return self._acknowledge_at_us
-
     def collect(self) -> list[Effect]:
         """Everything this turn leads to."""
-        if self._acknowledge_at_us is not None and self.now_us >= self._acknowledge_at_us:
-            self._acknowledge_at_us = None
+        if self.acknowledge_at_us is not None and self.now_us >= self.acknowledge_at_us:
+            self.acknowledge_at_us = None
             overdue, self._unacknowledged = self._unacknowledged, {}
             for party in overdue:
                 self._write(party, acknowledge=True)
@@ -215,8 +235,12 @@ class Postroom:
                 frames.append(Frame(0, told))
             self._unacknowledged.pop(party, None)
         elif party.channel.acknowledgement_waits:
-            self._unacknowledged[party] = None
-            if self._acknowledge_at_us is None:
-                self._acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
+            self._acknowledge_later(party)
         if frames:
             self._effects.append(Send(party.connection, frames))
+
+    def _acknowledge_later(self, party: Party) -> None:
+        if party not in self._unacknowledged:
+            self._unacknowledged[party] = None
+            if self.acknowledge_at_us is None:
+                self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter
-from braid.broker.parties import Client, Link
+from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.settings import checked_broker_id
 from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from braid.broker.access import AccessPolicy
     from braid.broker.on_link import LinkDesk
+    from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
@@ -51,6 +52,7 @@ class Reception:
         access: AccessPolicy,
         postroom: Postroom,
         links: LinkDesk,
+        mesh: MeshDesk,
         changed: Callable[[Party], None],
     ) -> None:
         self.visitors: dict[int, Visitor] = {}
@@ -63,6 +65,7 @@ class Reception:
         self._access = access
         self._postroom = postroom
         self._links = links
+        self._mesh = mesh
         self._changed = changed
         self._clients_ever = 0
         self._connections: dict[str, int] = {}
@@ -78,10 +81,11 @@ class Reception:
                 return
         self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
-            link = self._links.resumable(opened.dialled)
+            soft = self._mesh.dials(opened.dialled)
+            link = self._links.resumable(opened.dialled) if not soft else None
             hello = Hello(
                 PROTOCOL_VERSION,
-                "broker",
+                "soft" if soft else "broker",
                 self._settings.broker_id,
                 self._incarnation,
                 self._settings.link_token or None,
@@ -89,7 +93,8 @@ class Reception:
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
-                brokers=sorted(self._links.reach(link)),
+                brokers=sorted(self._links.reach(link)) if not soft else [],
+                delta=self._settings.delta,
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -102,6 +107,8 @@ class Reception:
         """
         visitor = self.visitors[connection]
         if visitor.opened.dialled is not None:
+            if self._mesh.dials(visitor.opened.dialled):
+                return self._soft_welcomed(connection, visitor.opened.dialled, message)
             if isinstance(message, Refused):
                 self._postroom.note(
                     "error",
@@ -126,13 +133,17 @@ class Reception:
             or not 0 < len(message.incarnation) <= NAME_LENGTH_MAX
         ):
             raise RemoteProtocolError(f"names have 1 to {NAME_LENGTH_MAX} characters")
-        principal = self._access.authenticate(message.token, visitor.opened.certificate, message.role)
-        if message.role == "broker":
+        # A soft link is a broker's, too.
+        role = "broker" if message.role == "soft" else message.role
+        principal = self._access.authenticate(message.token, visitor.opened.certificate, role)
+        if message.role in ("broker", "soft"):
             if not self._access.is_open and principal.name != message.name:
                 raise AccessDeniedError(f"this principal may not link as the broker {message.name!r}")
+            if message.role == "soft":
+                return self._soft(connection, message)
             return self._broker(connection, message)
         if message.role != "client":
-            raise RemoteProtocolError(f"a role is 'client' or 'broker', not {message.role!r}")
+            raise RemoteProtocolError(f"a role is 'client', 'broker' or 'soft', not {message.role!r}")
         held = self._connections.get(principal.name, 0)
         principal.limits.require_connection(held)
         self._connections[principal.name] = held + 1
@@ -197,10 +208,11 @@ class Reception:
                 frame_bytes_max=self._settings.frame_bytes_max,
                 address=self._settings.address,
                 brokers=sorted(reach),
+                delta=self._settings.delta,
             ),
         )
         link.told_reach = reach
-        self._links.begun(link, resumed)
+        self._links.begun(link, resumed, hello.delta)
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
@@ -229,9 +241,50 @@ class Reception:
         link = self._links.welcomed(address, welcome)
         link.dialled = True
         self._enter(connection, link)
-        self._links.begun(link, resumed)
+        self._links.begun(link, resumed, welcome.delta)
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
         return link
+
+    def _soft(self, connection: int, hello: Hello) -> SoftLink:
+        """Another broker opens a soft link to us."""
+        self._links.require_other(_checked_id(hello.name))
+        before = self._mesh.incoming.get(hello.name)
+        if before is not None and before.connection is not None:
+            # It would not open another one if it still had that.
+            del self.parties[before.connection]
+            self._postroom.effect(Close(before.connection, "another connection has taken over"))
+            self._mesh.disconnected(before)
+        soft = self._mesh.accepted(hello)
+        self._enter(connection, soft)
+        self._postroom.aside(
+            soft,
+            Welcome(
+                PROTOCOL_VERSION,
+                self._settings.broker_id,
+                self._incarnation,
+                credit=soft.channel.credit_to_grant,
+                frame_bytes_max=self._settings.frame_bytes_max,
+                address=self._settings.address,
+                delta=self._settings.delta,
+            ),
+        )
+        self._mesh.entered(soft)
+        return soft
+
+    def _soft_welcomed(self, connection: int, address: str, message: Message) -> SoftLink | None:
+        """The answer to a soft link of ours."""
+        soft = None
+        if isinstance(message, Welcome):
+            _require_version(message.version)
+            soft = self._mesh.welcomed(address, message)
+        else:
+            self._mesh.dial_failed(address)
+        if soft is None:
+            self._postroom.effect(Close(connection, "the soft link is not to be"))
+            return None
+        self._enter(connection, soft)
+        self._mesh.entered(soft)
+        return soft
 
     def _drop(self, name: str) -> None:
         """There is another way to this neighbour now: nothing is to wait for a link of its own."""
@@ -250,9 +303,13 @@ class Reception:
         del self.visitors[connection]
         self.parties[connection] = party
         frame_bytes_max = self._settings.frame_bytes_max
-        if isinstance(party, Client):
+        kind = "broker"
+        if isinstance(party, SoftLink):
+            kind = "soft"
+        elif isinstance(party, Client):
+            kind = "client"
             frame_bytes_max = min(frame_bytes_max, party.principal.limits.frame_bytes_max)
-        self._postroom.effect(Greeted(connection, frame_bytes_max))
+        self._postroom.effect(Greeted(connection, frame_bytes_max, kind, party.name))
         party.connection = connection
         party.heard_at_us = self._postroom.now_us
         party.pinged = False

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from braid.adaptation import SoftLinkSettings
 from braid.errors import ConfigurationError
 from braid.protocol import FRAME_BYTES_MAX, ChannelSettings
 
-__all__ = ["BrokerSettings", "checked_broker_id"]
+__all__ = ["DELTA_MAX", "STRATEGIES", "BrokerSettings", "checked_broker_id", "checked_strategy"]
+
+STRATEGIES = {"S0": 1, "S1": 4, "S2": 4, "SH": 4, "SB": 255}
+"""The ways to forward publications, with how far a broker sees if nothing else is said."""
+
+# Farther than any path through a network is.
+DELTA_MAX = 255
 
 _BROKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -20,6 +27,15 @@ def checked_broker_id(text: str) -> str:
             f"a broker's id has 1 to 64 letters, digits, dots, dashes and underscores; {text!r} does not fit"
         )
     return text
+
+
+def checked_strategy(name: str, delta: int) -> str:
+    """The strategy, or a `ConfigurationError` that says which there are and what they need."""
+    if name not in STRATEGIES:
+        raise ConfigurationError(f"a strategy is one of {', '.join(STRATEGIES)}; {name!r} is none")
+    if name != "S0" and delta < 2:
+        raise ConfigurationError(f"{name} needs to see further than its neighbours: delta must be at least 2")
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +59,20 @@ class BrokerSettings:
     """Links a publication may cross. It must exceed the longest path of the network; a loop ends there."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     """The largest frame accepted. Higher: larger bodies, more memory per connection."""
+    strategy: str = "S0"
+    """How publications are forwarded: S0 along the tree; S1 and S2 past brokers that are not interested, over
+    soft links (S2 with more copies); SH by S1 while the uplink is busy and by S2 otherwise; SB to sets of
+    destinations that travel along."""
+    delta: int = 0
+    """How many links far this broker sees. Higher: longer shortcuts; less covering between subscriptions from
+    different brokers, more to know. 0: as the strategy needs it (S0 1, SB everything, the others 4)."""
+    soft_links: SoftLinkSettings = field(default_factory=SoftLinkSettings)
+    """How many soft links there are, and how they are chosen."""
+    uplink_messages_per_s: float = 0.0
+    """Publications a second that the uplink can carry, for SH and for telling others how busy we are; 0: not
+    known."""
+    uplink_threshold: float = 0.8
+    """The share of the uplink from which on SH saves copies."""
     link: ChannelSettings = field(default_factory=ChannelSettings)
     """How much may be under way on a link."""
     client: ChannelSettings = field(default_factory=lambda: ChannelSettings(window_bytes=FRAME_BYTES_MAX))
@@ -79,6 +109,15 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         checked_broker_id(self.broker_id)
+        if self.delta == 0:
+            object.__setattr__(self, "delta", STRATEGIES.get(self.strategy, 1))
+        if not 1 <= self.delta <= DELTA_MAX:
+            raise ConfigurationError(f"delta must be 0 to {DELTA_MAX}, not {self.delta}")
+        checked_strategy(self.strategy, self.delta)
+        if self.uplink_messages_per_s < 0 or not 0 < self.uplink_threshold <= 1:
+            raise ConfigurationError(
+                "uplink_messages_per_s must not be negative, uplink_threshold within 0 to 1"
+            )
         for name in ("hops_max", "frame_bytes_max", "link_queue_bytes_max", "client_queue_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -58,24 +58,31 @@ class Pending:
 class SettleLine:
     """The pending batches from one sender, in the order of their frames."""
 
+    __slots__ = (
+        "_changed",
+        "_channel",
+        "waiting",
+    )
+
     def __init__(self, channel: Channel[Callable[[], None]], changed: Callable[[], None]) -> None:
         self._channel = channel
         self._changed = changed
-        self._line: deque[tuple[int, Pending]] = deque()
+        self.waiting: deque[tuple[int, Pending]] = deque()
+        """The numbers of the frames and what is pending of them."""
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self.waiting)
 
     def enter(self, sequence: int) -> Pending:
         """A new pending batch; frames come in ascending order."""
         pending = Pending()
-        self._line.append((sequence, pending))
+        self.waiting.append((sequence, pending))
         pending.follow(self.advance)
         return pending
 
     def advance(self) -> None:
         """Tell the channel how far everything is settled."""
-        line = self._line
+        line = self.waiting
         while line and line[0][1].done:
             line.popleft()
         settled = line[0][0] - 1 if line else self._channel.received
@@ -85,7 +92,7 @@ class SettleLine:
 
     def clear(self) -> None:
         """The sender's session has ended: nobody waits for these any more."""
-        self._line.clear()
+        self.waiting.clear()
 
 
 class Unsettled:

@@ -269,6 +269,12 @@ def broker(
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve /health, /ready and /metrics there."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="DIR", help="Write down there, as Parquet files, what becomes of publications."
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Listen beyond loopback without TLS or authentication."),
@@ -316,6 +322,7 @@ def broker(
                     ("tls", "key"): key,
                     ("tls", "authority"): authority,
                     ("http", "listen"): http,
+                    ("trace", "directory"): trace,
                     ("log", "format"): log_format and log_format.value,
                     ("log", "level"): log_level and log_level.value,
                 },

@@ -84,6 +84,7 @@ def matching(
         "braid bench broker --quick",
         "braid bench broker --json --output benchmarks/broker.json",
         "braid bench broker --scenario one-to-one --scenario filtering-5000",
+        "braid bench broker --traces --quick",
     ),
 )
 def bench_broker(
@@ -95,6 +96,9 @@ def bench_broker(
     ] = False,
     install: Annotated[
         bool, typer.Option("--install", help="Only install the rivals (Debian packages), then stop.")
+    ] = False,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="Only Braid, without and with a trace: what does a trace cost?")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
@@ -111,18 +115,22 @@ def bench_broker(
     counted, and a wrong count ends the run. All servers listen on the loopback interface only.
     """
     from braid.bench.brokers import (
+        TRACE_SCENARIOS,
         bench_brokers,
+        bench_traces,
         broker_settings_for,
         contenders,
         install_rivals,
         print_broker_report,
+        trace_settings,
     )
 
     if install:
         for line in install_rivals():
             say(line)
         return
-    settings = broker_settings_for(scenarios=scenario, quick=quick, seed=seed)
+    chosen = scenario or (TRACE_SCENARIOS if traces else None)
+    settings = broker_settings_for(scenarios=chosen, quick=quick, seed=seed)
     if output is not None:
         require_writable(output)
 
@@ -131,7 +139,10 @@ def bench_broker(
             with open_output(output) as sink:
                 sink.write((json_text(report) + "\n").encode())
 
-    report = bench_brokers(settings, contenders(), store=store)
+    if traces:
+        report = bench_traces(trace_settings(settings), store)
+    else:
+        report = bench_brokers(settings, contenders(), store=store)
     store(report)
     if as_json:
         typer.echo(json_text(report))

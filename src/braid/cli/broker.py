@@ -1,7 +1,8 @@
 """How is a broker run from a terminal or by a service manager?
 
 `run_broker` opens what the configuration names, in this order, and closes it in the opposite one: the log,
-access file and certificates, the data directory, the directory of brokers, the listener, the HTTP server.
+access file and certificates, the data directory, the directory of brokers, the trace, the listener, the HTTP
+server.
 Whatever is wrong with one of them is a `BraidError` before anybody can connect.
 """
 
@@ -26,7 +27,7 @@ from braid.broker.access import AccessPolicy
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.cli.access_file import load_access
-from braid.cli.config_file import Configuration
+from braid.cli.config_file import Configuration, TraceSettings
 from braid.errors import BraidError, ConfigurationError, DirectoryError
 from braid.protocol.inputs import Input
 from braid.protocol.log import StoreState
@@ -44,6 +45,7 @@ from braid.runtime.tls import (
     parse_address,
     server_context,
 )
+from braid.runtime.tracing import NodeTracing
 
 __all__ = ["run_broker"]
 
@@ -107,6 +109,7 @@ async def _run(configuration: Configuration) -> None:
                 stopwatch=time.perf_counter_ns,
             )
             turns = TurnTimes()
+            tracing = _open_trace(configuration.trace, core, stack)
             node = Node(
                 core,
                 name=settings.broker_id,
@@ -114,6 +117,7 @@ async def _run(configuration: Configuration) -> None:
                 server_tls=server_tls,
                 client_tls=client_tls,
                 on_turn=_Observer(core, turns),
+                tracing=tracing,
             )
             stack.push_async_callback(node.stop)
             await _listen(node, listen)
@@ -181,6 +185,23 @@ def _open_store(
     thread = StoreThread(store)
     stack.callback(thread.close)  # the node closes it too, if it comes so far; twice does no harm
     return thread, state
+
+
+def _open_trace(settings: TraceSettings, core: BrokerCore, stack: AsyncExitStack) -> NodeTracing | None:
+    if settings.directory is None:
+        return None
+    from braid.trace import TraceWriter
+
+    broker = core.settings.broker_id
+    writer = TraceWriter(
+        settings.directory,
+        broker,
+        rows_max=settings.rows_max,
+        age_us_max=round(settings.age_s_max * 1e6),
+        background=True,
+    )
+    stack.callback(writer.close)  # the node closes it too, if it comes so far; twice does no harm
+    return NodeTracing(writer, broker, core.statistics)
 
 
 async def _open_directory(configuration: Configuration, stack: AsyncExitStack) -> Directory | None:

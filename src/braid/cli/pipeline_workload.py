@@ -2,13 +2,125 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from braid.pipeline.workloads import StoredWorkload, Workload
 
 __all__ = ["EXAMPLES", "workload"]
 
-EXAMPLES = ("braid --help",)
+EXAMPLES = (
+    "braid pipeline workload --list",
+    "braid pipeline workload multipath.DT1 --out dt1",
+    "braid pipeline workload multipath.DT1 --out quick --seed 3 --set duration_s=60 --set spread=poisson",
+)
 
 
-def workload() -> None:
-    """Make a workload as Parquet tables."""
-    raise ConfigurationError("this command is not built yet")
+def workload(
+    name: Annotated[str | None, typer.Argument(help="Which workload; --list shows them.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the tables go: a new directory.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same rows.")] = 1,
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the workload; may be repeated."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Where Spark runs. \\[default: this machine, all cores]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show workloads, or the parameters of NAME, and stop.")
+    ] = False,
+) -> None:
+    """Make a workload as Parquet tables: brokers, subscriptions and publications.
+
+    Spark makes the rows; whatever the number of its tasks, the same seed and parameters give the same rows.
+    A directory that holds this very workload already is left as it is.
+    """
+    from braid.pipeline import workloads
+
+    if listed:
+        _print_list(name, as_json=as_json)
+        return
+    if name is None:
+        raise ConfigurationError(
+            f"say which workload: {', '.join(workloads.DEFINITIONS)}; --list tells more about them"
+        )
+    definition = workloads.definition(name)
+    made = workloads.workload(name, seed=seed, **definition.parsed(chosen or ()))
+    if out is None:
+        raise ConfigurationError("say with --out which directory the tables go to")
+    _print_stored(_stored(made, out, master), as_json=as_json)
+
+
+def _stored(made: Workload, out: Path, master: str | None) -> StoredWorkload:
+    from braid.pipeline import spark_session, workloads
+
+    # What is wrong with the directory or the disk is said before Spark takes its seconds to start.
+    if workloads.require_place(made, out):
+        say(f"{out} holds this workload already")
+        return workloads.load(out)
+    say(f"starting Spark for {made.name} ...")
+    with spark_session(f"workload {made.name}", master=master) as spark:
+        return workloads.write(
+            spark, made, out, progress=lambda table, rows: say(f"writing {rows:,} {table} ...")
+        )
+
+
+def _print_stored(stored: StoredWorkload, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(
+            json_text(
+                {
+                    "name": stored.name,
+                    "seed": stored.seed,
+                    "directory": str(stored.directory),
+                    "parameters": dict(stored.parameters),
+                    "rows": dict(stored.rows),
+                }
+            )
+        )
+        return
+    for table, rows in stored.rows.items():
+        typer.echo(f"{rows:>12,} {table}")
+
+
+def _print_list(name: str | None, *, as_json: bool) -> None:
+    from braid.pipeline.workloads import DEFINITIONS, definition
+
+    shown = [definition(name)] if name is not None else list(DEFINITIONS.values())
+    if as_json:
+        content = [
+            {
+                "name": each.name,
+                "summary": each.summary,
+                "source": each.source,
+                "parameters": [
+                    {
+                        "name": parameter.name,
+                        "default": parameter.default,
+                        "meaning": parameter.meaning,
+                        "allowed": parameter.allowed(),
+                    }
+                    for parameter in each.parameters
+                ],
+            }
+            for each in shown
+        ]
+        typer.echo(json_text(content))
+        return
+    for each in shown:
+        typer.echo(f"{each.name}: {each.summary}")
+        typer.echo(f"    from: {each.source}")
+        for parameter in each.parameters:
+            choice = f"{parameter.name} = {parameter.default}"
+            typer.echo(f"    {choice:32}  {parameter.meaning}: {parameter.allowed()}")
+        typer.echo("")

@@ -2,5 +2,15 @@
 
 from braid.matching import naive
 from braid.matching.index import FilterIndex, GroupMatrix, IndexStatistics
+from braid.matching.matcher import Matcher, OwnMatching
+from braid.matching.shared import SharedMatching
 
-__all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics", "naive"]
+__all__ = [
+    "FilterIndex",
+    "GroupMatrix",
+    "IndexStatistics",
+    "Matcher",
+    "OwnMatching",
+    "SharedMatching",
+    "naive",
+]

@@ -158,7 +158,9 @@ class Pairs:
         if not self._publications:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         publications = np.concatenate(self._publications)
-        order = np.argsort(publications, kind="stable")
+        few = len(publications) > 0 and publications.max() < 2**16
+        # Small numbers are sorted by their digits, several times as quickly.
+        order = np.argsort(publications.astype(np.uint16) if few else publications, kind="stable")
         return publications[order], np.concatenate(self._slots)[order]
 
 

@@ -8,6 +8,8 @@ nothing but numbers are converted all at once and then divided into columns.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import chain
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -20,7 +22,7 @@ from braid.language.value_sets import EXACT_MAX
 from braid.language.values import INT_MAX, INT_MIN, Range, Value, float_to_ordinal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = [
     "ABSENT",
@@ -34,6 +36,7 @@ __all__ = [
     "BoolArray",
     "Checked",
     "Column",
+    "Columnar",
     "IntArray",
     "Numbers",
     "WordArray",
@@ -138,6 +141,21 @@ class Column:
         return self._arrays
 
 
+class Columnar(Sequence["Mapping[str, Value | None]"]):
+    """Publications that are columns already, such as those of an Arrow table (see `from_arrow`).
+
+    Their values are of the language's own types, without ranges; slices are `Columnar` too.
+    """
+
+    @abstractmethod
+    def column(self, name: str) -> Column:
+        """The column of an attribute, also of one that no publication has."""
+
+    @abstractmethod
+    def names(self) -> set[str]:
+        """The attributes that some publication may have."""
+
+
 class _Arrays(NamedTuple):
     kinds: npt.NDArray[np.uint8]
     ordinals: npt.NDArray[np.int64]
@@ -168,6 +186,8 @@ class Batch:
     def column(self, name: str) -> Column:
         """The column of an attribute."""
         column = self._columns.get(name)
+        if column is None and isinstance(self.publications, Columnar):
+            column = self._columns[name] = self.publications.column(name)
         if column is None:
             if self._types is not None:
                 self._divided, self._types = _divided(self.publications, self._types), None
@@ -177,6 +197,8 @@ class Batch:
 
     def names(self) -> set[str]:
         """The attributes that some publication has."""
+        if isinstance(self.publications, Columnar):
+            return self.publications.names()
         return set(chain.from_iterable(self.publications))
 
 
@@ -242,6 +264,8 @@ def checked_publications(publications: Sequence[Mapping[str, Value | None]]) -> 
     Other types that mean the same (NumPy's numbers, say) are converted; a value that cannot be
     matched raises a `PublicationError` that names the attribute.
     """
+    if isinstance(publications, Columnar):
+        return Checked(publications, [], set())
     try:
         types = set(map(type, chain.from_iterable(map(_values, publications))))
     except AttributeError:

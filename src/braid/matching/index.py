@@ -21,6 +21,7 @@ from braid.language.filters import Filter
 from braid.language.values import Value
 from braid.matching.answers import Answer, Counts, Destinations, Pairs
 from braid.matching.columns import Batch, check_integers, checked_publications
+from braid.matching.groups import Groups
 from braid.matching.plan import plan_segment
 from braid.matching.tail import FEW_PUBLICATIONS, Tail
 
@@ -116,7 +117,7 @@ class FilterIndex(Generic[Key]):
         self._free: list[int] = []
         self._home = np.zeros(0, np.int32)
         self._group_of_slot = np.zeros(0, np.int32)
-        self._groups = _Groups()
+        self._groups = Groups()
         self._segments: dict[int, Segment] = {}
         self._segments_made = 0
         self._tail = Tail()
@@ -494,57 +495,6 @@ class FilterIndex(Generic[Key]):
         if made.dead == made.size:
             self._drop(self._segments_made)
         self._schedule()
-
-
-class _Groups:
-    """Numbers for groups; a number is used again once its group has no filter left."""
-
-    def __init__(self) -> None:
-        self._number_of: dict[Hashable, int] = {}
-        self._values: list[Any] = []
-        self._members: list[int] = []
-        self._free: list[int] = []
-        self.own = 0
-        """How many filters are their own group."""
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def enter(self, group: Hashable) -> int:
-        if group is None:
-            self.own += 1
-            return -1
-        number = self._number_of.get(group)
-        if number is None:
-            if self._free:
-                number = self._free.pop()
-                self._values[number] = group
-            else:
-                number = len(self._values)
-                self._values.append(group)
-                self._members.append(0)
-            self._number_of[group] = number
-        self._members[number] += 1
-        return number
-
-    def leave(self, number: int) -> None:
-        if number < 0:
-            self.own -= 1
-            return
-        self._members[number] -= 1
-        if not self._members[number]:
-            del self._number_of[self._values[number]]
-            self._values[number] = None
-            self._free.append(number)
-
-    def value(self, number: int) -> Any:
-        return self._values[number]
-
-    def values(self) -> list[Any]:
-        return list(self._values)
-
-    def used(self) -> BoolArray:
-        return np.array(self._members, np.int64) > 0
 
 
 class _Renumbered:

@@ -5,8 +5,10 @@ A session is made once, at the door: by a command, an experiment or a test. Jobs
     with spark_session("overlay report") as spark:
         spark.read.parquet("traces/").transform(...)
 
-Local mode is the default. What Java and Spark print goes to a log file instead of the terminal; Python
-exceptions still surface, and a session that does not start quotes the end of that log.
+Local mode is the default, with half of the machine's memory; `master` may name a cluster, or a Spark Connect
+server by its `sc://` address, which needs no Java here. What Java and Spark print goes to a log file instead
+of the terminal; Python exceptions still surface, and a session that does not start quotes the end of that
+log.
 """
 
 from __future__ import annotations
@@ -40,6 +42,23 @@ Profile = Literal["standard", "testing"]
 LOCAL_MASTER = "local[*,4]"
 # One core and one attempt: in a test, a task that fails is the answer.
 TESTING_MASTER = "local[1]"
+
+CONNECT_PREFIX = "sc://"
+# What Spark Connect needs beside Spark: module, and the package that brings it.
+CONNECT_MODULES = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+
+# Spark's own default of 1 GiB is too small for joins over millions of rows. Half of the memory leaves room
+# for the Python workers beside the Java process; beyond 16 GiB a heap only collects garbage for longer.
+DRIVER_MEMORY_SHARE = 0.5
+DRIVER_MEMORY_MIB_MIN = 1_024
+DRIVER_MEMORY_MIB_MAX = 16_384
+# A container may have less than its machine.
+CONTROL_GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 LOG_LINES_QUOTED = 15
 
@@ -128,6 +147,8 @@ def start_session(
     Args:
         app_name: what Spark calls the job.
         master: where to run. By default `local[*,4]`: all cores of this machine, four attempts per task.
+            An address such as `sc://host:15002` is a Spark Connect server: it has settings, log and files
+            of its own, so only Spark SQL settings are passed on, and paths are paths on that server.
         profile: `testing` for many tiny jobs.
         settings: Spark settings on top of, and stronger than, the profile's. Those that shape the Java
             process (memory, Java options) count only for the first session of a process, because Spark
@@ -148,6 +169,8 @@ def start_session(
         )
     if master is None:
         master = TESTING_MASTER if profile == "testing" else LOCAL_MASTER
+    if master.startswith(CONNECT_PREFIX):
+        return _connect(app_name, master, _settings(master, profile) | dict(settings or {}))
     log_path = log_file if log_file is not None else _scratch_directory() / "spark.log"
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (_settings(master, profile) | dict(settings or {})).items():
@@ -162,6 +185,33 @@ def start_session(
             ) from problem
     _hush_query_loggers()
     return session
+
+
+def _connect(app_name: str, address: str, settings: Mapping[str, str]) -> SparkSession:
+    """Open a session on a Spark Connect server."""
+    missing = [package for module, package in CONNECT_MODULES.items() if not _is_installed(module)]
+    if missing:
+        raise ConfigurationError(
+            f"Spark Connect ({address}) needs packages that are not installed: {', '.join(missing)}. "
+            'pip install "pyspark[connect]" brings them.'
+        )
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name).remote(address)
+    for name, value in settings.items():
+        if name.startswith("spark.sql."):
+            builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as problem:
+        raise ConfigurationError(f"there is no session on {address}: {problem}") from problem
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be in is missing
+        return False
 
 
 def _running_session() -> SparkSession | None:
@@ -197,9 +247,25 @@ def _settings(master: str, profile: Profile) -> dict[str, str]:
         settings |= LOCALLY
         # Otherwise the first table leaves a directory wherever the program happened to be started.
         settings["spark.sql.warehouse.dir"] = (_scratch_directory() / "warehouse").as_uri()
+        # Small tests need no more than Spark's default; who has set Spark up for this machine has chosen.
+        if profile == "standard" and not {"SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"} & set(os.environ):
+            settings["spark.driver.memory"] = f"{_driver_memory_mib()}m"
     if profile == "testing":
         settings |= TESTING
     return settings
+
+
+def _driver_memory_mib() -> int:
+    """A share of the machine's memory, or of what this process's control group may use, within bounds."""
+    try:
+        bytes_all = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):  # a system that does not say
+        return DRIVER_MEMORY_MIB_MIN
+    limit = CONTROL_GROUP_LIMIT.read_text().strip() if CONTROL_GROUP_LIMIT.is_file() else ""
+    if limit.isdigit():
+        bytes_all = min(bytes_all, int(limit))
+    share = int(bytes_all * DRIVER_MEMORY_SHARE) >> 20
+    return min(max(share, DRIVER_MEMORY_MIB_MIN), DRIVER_MEMORY_MIB_MAX)
 
 
 def _environment_for_spark(master: str) -> dict[str, str]:

@@ -42,6 +42,7 @@ _FEW_ROWS = 16
 _ACKNOWLEDGED = 1
 _ORDERED = 2
 _RECEIPT = 4
+_ROUTED = 8
 
 _SEQUENCE_MAX = 2**63 - 1
 # Rows say how far they are from the first, in 32 bits.
@@ -129,7 +130,9 @@ class PublicationBatch:
         "base",
         "flags",
         "hops",
+        "memo",
         "publisher",
+        "route",
         "size",
         "target",
     )
@@ -144,6 +147,7 @@ class PublicationBatch:
         flags: int = 0,
         hops: int = 0,
         target: int = 0,
+        route: bytes = b"",
     ) -> None:
         """`records` are those of all rows, one after the other; `table` says which is which."""
         self.publisher = publisher
@@ -152,8 +156,12 @@ class PublicationBatch:
         self.hops = hops
         self.target = target
         """To a client: which of its delivery classes this is for."""
-        self.size = _HEADER.size + len(publisher.encode()) + len(table) + len(records)
+        self.route = route
+        """Between brokers: the brokers that this copy is for, packed; empty: whoever wants it downstream."""
+        self.size = _HEADER.size + len(publisher.encode()) + len(route) + len(table) + len(records)
         """Bytes of the frame that holds this batch."""
+        self.memo: Any = None
+        """What a matcher knows of these rows already. It stays within one process."""
         self._count = len(table) // _ROW_BYTES
         self._table = table
         self._records = records
@@ -195,6 +203,11 @@ class PublicationBatch:
         if self._sequences is None:
             self._sequences = np.frombuffer(self._table, "<u4", self._count).astype(np.int64) + self.base
         return self._sequences
+
+    @property
+    def offsets(self) -> bytes:
+        """How far each row's sequence number is from `base`, as little-endian numbers of 32 bits."""
+        return self._table[: _OFFSET.size * self._count]
 
     @property
     def first(self) -> int:
@@ -271,8 +284,11 @@ class PublicationBatch:
             flags=self.flags,
             hops=self.hops,
             target=self.target,
+            route=self.route,
         )
         selected._pieces = pieces
+        if len(places) == self._count:
+            selected.memo = self.memo
         if self._attributes is not None:
             attributes = self._attributes
             selected._attributes = [attributes[row] for row in places]
@@ -283,7 +299,7 @@ class PublicationBatch:
         return (
             self.publisher == earlier.publisher
             and self.flags | _RECEIPT == earlier.flags | _RECEIPT
-            and (self.hops, self.target) == (earlier.hops, earlier.target)
+            and (self.hops, self.target, self.route) == (earlier.hops, earlier.target, earlier.route)
             and earlier.last < self.first
             and earlier.base <= self.base
             and self.last - earlier.base < _OFFSET_MAX
@@ -313,10 +329,11 @@ class PublicationBatch:
             flags=flags,
             hops=first.hops,
             target=first.target,
+            route=first.route,
         )
 
-    def readdressed(self, *, target: int = 0, further: bool = False) -> PublicationBatch:
-        """The same rows for another receiver, `further` by one hop."""
+    def readdressed(self, *, target: int = 0, further: bool = False, route: bytes = b"") -> PublicationBatch:
+        """The same rows for another receiver, `further` by one hop, or for a set of destinations."""
         copy = PublicationBatch.__new__(PublicationBatch)
         copy.publisher = self.publisher
         copy.base = self.base
@@ -326,7 +343,9 @@ class PublicationBatch:
         copy.flags = self.flags & ~_RECEIPT
         copy.hops = self.hops + further
         copy.target = target
-        copy.size = self.size
+        copy.route = route
+        copy.size = self.size + len(route) - len(self.route)
+        copy.memo = self.memo
         copy._records = self._records
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
         copy._pieces = None
@@ -336,19 +355,21 @@ class PublicationBatch:
     def pieces(self, sequence: int) -> Iterable[bytes]:
         """The bytes of the frame, ready to be joined; `sequence` is the channel's."""
         publisher = self.publisher.encode()
-        length = _HEADER.size - 4 + len(publisher) + len(self._table) + len(self._records)
+        route = self.route
+        length = _HEADER.size - 4 + len(publisher) + len(route) + len(self._table) + len(self._records)
         header = _HEADER.pack(
             length,
             BATCH_KIND,
             sequence,
-            self.flags,
+            self.flags | _ROUTED if route else self.flags,
             self.hops,
-            self.target,
+            # Only clients have delivery classes, and only brokers destinations.
+            len(route) if route else self.target,
             len(publisher),
             self._count,
             self.base,
         )
-        return (header, publisher, self._table, self._records)
+        return (header, publisher, route, self._table, self._records)
 
     @classmethod
     def from_payload(cls, payload: bytes, start: int, end: int) -> PublicationBatch:
@@ -360,7 +381,9 @@ class PublicationBatch:
         if end - start < _BATCH_HEADER.size:
             raise RemoteProtocolError(f"a batch of {end - start} bytes is shorter than its header")
         flags, hops, target, publisher_bytes, count, base = _BATCH_HEADER.unpack_from(payload, start)
-        rows_at = start + _BATCH_HEADER.size + publisher_bytes
+        route_bytes = target if flags & _ROUTED else 0
+        route_at = start + _BATCH_HEADER.size + publisher_bytes
+        rows_at = route_at + route_bytes
         records_at = rows_at + _ROW_BYTES * count
         if not 0 < publisher_bytes <= PUBLISHER_BYTES_MAX or not count or records_at > end:
             raise RemoteProtocolError(
@@ -368,7 +391,7 @@ class PublicationBatch:
                 f"whose name has {publisher_bytes} bytes"
             )
         try:
-            publisher = payload[rows_at - publisher_bytes : rows_at].decode()
+            publisher = payload[route_at - publisher_bytes : route_at].decode()
         except UnicodeDecodeError:
             raise RemoteProtocolError("the publisher's name in a batch is not UTF-8") from None
         table = payload[rows_at:records_at]
@@ -381,7 +404,16 @@ class PublicationBatch:
             raise RemoteProtocolError(
                 f"the rows in a batch of {publisher!r} add up to {total} bytes where {end - records_at} are"
             )
-        return cls(publisher, base, table, payload[records_at:end], flags=flags, hops=hops, target=target)
+        return cls(
+            publisher,
+            base,
+            table,
+            payload[records_at:end],
+            flags=flags & ~_ROUTED,
+            hops=hops,
+            target=0 if route_bytes else target,
+            route=payload[route_at:rows_at],
+        )
 
 
 def _checked_rows(table: bytes, count: int) -> tuple[bool, int, int]:

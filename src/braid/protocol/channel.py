@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from braid.errors import RemoteProtocolError
@@ -22,7 +23,7 @@ from braid.protocol.codec import Body, Frame
 from braid.protocol.messages import Acknowledgement, Message, StoredPublications
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Channel", "ChannelSettings"]
 
@@ -60,6 +61,38 @@ class _Outgoing(Generic[Care]):
 
 class Channel(Generic[Care]):
     """One side of a session. `Care` is the caller's type for those who wait for settlement."""
+
+    __slots__ = (
+        "_batches",
+        "_careful",
+        "_credit",
+        "_frames_since_told",
+        "_granted",
+        "_messages",
+        "_messages_in_line",
+        "_peer_received",
+        "_peer_settled",
+        "_peer_window",
+        "_prompt",
+        "_sent",
+        "_sent_bytes",
+        "_told",
+        "_unacknowledged",
+        "_unsettled",
+        "connected",
+        "holding",
+        "passing",
+        "received",
+        "received_bytes",
+        "settings",
+        "settled",
+        "unacknowledged_bytes",
+        "unacknowledged_messages",
+        "unsettled_bytes",
+        "waiting_bytes",
+        "withheld",
+        "writable",
+    )
 
     def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings
@@ -161,6 +194,28 @@ class Channel(Generic[Care]):
         self._batches.extendleft(reversed(held))
         return frames
 
+    def send_at_once(self, batch: PublicationBatch) -> Frame | None:
+        """Send publications that nobody cares for, if nothing holds them up; None: `offer` them instead.
+
+        It saves a single publication the way through the line, which it would leave at once.
+        """
+        size = batch.size
+        if (
+            self._batches
+            or self._messages
+            or self.holding
+            or not (self.connected and self.writable)
+            or self._sent_bytes + size > self._credit
+            or self.unacknowledged_bytes + size > self.settings.resend_bytes_max
+        ):
+            return None
+        self._sent_bytes += size
+        self.unacknowledged_bytes += size
+        outgoing: _Outgoing[Care] = _Outgoing(batch, size, None)
+        self._sent = outgoing.sequence = self._sent + 1
+        self._unacknowledged.append(outgoing)
+        return Frame(outgoing.sequence, batch)
+
     def _send(self, outgoing: _Outgoing[Care]) -> Frame:
         self._sent += 1
         self._sent_bytes += outgoing.size
@@ -186,6 +241,19 @@ class Channel(Generic[Care]):
             raise RemoteProtocolError(f"a credit of {credit} bytes after one of {self._credit}")
         self._peer_received, self._peer_settled, self._credit = received, settled, credit
         return self._release()
+
+    def settled_apart(self, frames: Iterable[int]) -> list[Care]:
+        """The peer says that single frames are settled; returns who waited for them.
+
+        Frames that are unknown, or settled already, mean nothing.
+        """
+        wanted = set(frames)
+        freed: list[Care] = []
+        for outgoing in chain(self._unsettled, self._unacknowledged):
+            if outgoing.sequence in wanted and outgoing.care is not None:
+                freed.append(outgoing.care)
+                outgoing.care = None
+        return freed
 
     def _release(self) -> list[Care]:
         """Let go of what needs no care any more."""
@@ -272,6 +340,19 @@ class Channel(Generic[Care]):
         self.waiting_bytes = sum(outgoing.size for outgoing in kept)
         return freed
 
+    def withdraw(self) -> list[tuple[PublicationBatch, Care | None]]:
+        """Take back all publications that the peer may not have, with who waits for them, in order.
+
+        Those that have arrived and are not settled are among them: the peer may lose them.
+        """
+        taken = [
+            (outgoing.body, outgoing.care)
+            for outgoing in self._in_order()
+            if isinstance(outgoing.body, PublicationBatch)
+        ]
+        self.abandon()
+        return taken
+
     def abandon(self) -> list[Care]:
         """Forget everything that waits or is kept; returns who waited for it."""
         cares = [outgoing.care for outgoing in self._in_order() if outgoing.care is not None]
@@ -343,22 +424,24 @@ class Channel(Generic[Care]):
         Raises:
             RemoteProtocolError: frames are missing before this one, or it exceeds the credit.
         """
-        if frame.sequence <= self.received:
-            return False
-        if frame.sequence != self.received + 1:
-            raise RemoteProtocolError(f"frame {frame.sequence} arrived after frame {self.received}")
-        if isinstance(frame.body, PublicationBatch):
-            size = frame.body.size
+        sequence, body = frame
+        if sequence != self.received + 1:
+            if sequence <= self.received:
+                return False
+            raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
+        if isinstance(body, PublicationBatch):
+            size = body.size
             room = self._granted - self.received_bytes
             if size > room and room < self.settings.window_bytes:
                 raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
             self.received_bytes += size
-            self._prompt = self._prompt or frame.body.receipt
-            if frame.body.acknowledged:
-                self._careful.append(frame.sequence)
-        elif isinstance(frame.body, StoredPublications):
-            self._careful.append(frame.sequence)
-        self.received = frame.sequence
+            if body.flags:
+                self._prompt = self._prompt or body.receipt
+                if body.acknowledged:
+                    self._careful.append(sequence)
+        elif isinstance(body, StoredPublications):
+            self._careful.append(sequence)
+        self.received = sequence
         self._frames_since_told += 1
         return True
 
@@ -376,10 +459,10 @@ class Channel(Generic[Care]):
             return True
         if self._careful and self._careful[0] <= self.settled:
             return True
-        quarter = self.settings.window_bytes // 4
-        return (
-            not self.withheld and self.received_bytes + self.settings.window_bytes - self._told[2] >= quarter
-        )
+        if self.withheld:
+            return False
+        window_bytes = self.settings.window_bytes
+        return self.received_bytes + window_bytes - self._told[2] >= window_bytes // 4
 
     @property
     def acknowledgement_waits(self) -> bool:

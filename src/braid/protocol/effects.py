@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Close", "Dial", "Drained", "Effect", "Greeted", "Note", "Pause", "Persist", "ReadLog", "Send"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take twice as long, for every message there is
 class Send:
     """Write these frames to a connection, in one go."""
 
@@ -39,6 +39,10 @@ class Greeted:
 
     connection: int
     frame_bytes_max: int
+    kind: str = ""
+    """`client`, `broker` (a primary link) or `soft` (a soft link), as in a `Hello`."""
+    name: str = ""
+    """A client's name, or a broker's id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Opened:
     """The name in the peer's verified certificate."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take twice as long, for every message there is
 class Received:
     """Everything that was decoded from one read."""
 

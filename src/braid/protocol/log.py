@@ -97,6 +97,9 @@ class AppendRows:
     rows: Sequence[LogRow]
     at_us: int
     """Wall-clock time: ages are counted across restarts."""
+    recent: bytes = b""
+    """Which of the last sequences, up to the highest, are in the log by now (`LogState.recent`). All rows are
+    then of one publisher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,10 @@ StoreOperation: TypeAlias = (
 )
 
 
+# A field below is called `bytes`.
+Bits: TypeAlias = bytes
+
+
 @dataclass(frozen=True, slots=True)
 class LogState:
     """A log without its rows."""
@@ -159,6 +166,9 @@ class LogState:
     bytes: int
     """The records that are kept, without what the store needs around them."""
     created_at_us: int = 0
+    recent: dict[str, Bits] = field(default_factory=dict)
+    """Per publisher a bit for each sequence down from the highest, the lowest bit first: publications that
+    took different ways may come out of order. Without it, all up to the highest are taken to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +341,7 @@ class _MemoryLog:
     bounds: LogBounds = field(default_factory=LogBounds)
     acknowledged_offset: int = NOTHING_ACKNOWLEDGED
     highest: dict[str, int] = field(default_factory=dict)
+    recent: dict[str, Bits] = field(default_factory=dict)
     rows: list[tuple[int, LogRow]] = field(default_factory=list)
     """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
 
@@ -338,6 +349,8 @@ class _MemoryLog:
         for row in operation.rows:
             self.rows.append((operation.at_us, row))
             self.highest[row.publisher] = max(row.sequence, self.highest.get(row.publisher, row.sequence))
+            if operation.recent:
+                self.recent[row.publisher] = operation.recent
         self.bounds.next_offset += len(operation.rows)
 
     def drop(self, before_offset: int) -> None:
@@ -360,6 +373,7 @@ class _MemoryLog:
             dict(self.highest),
             self.bytes(),
             self.created.created_at_us,
+            dict(self.recent),
         )
 
 

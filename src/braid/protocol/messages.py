@@ -26,13 +26,17 @@ __all__ = [
     "Failed",
     "Goodbye",
     "Hello",
+    "LinkState",
+    "Loads",
     "Message",
+    "Nearby",
     "Ping",
     "Pong",
     "PublishRefused",
     "Reach",
     "Refused",
     "Replay",
+    "Settled",
     "StopReading",
     "StoredPublications",
     "Subscribe",
@@ -58,7 +62,7 @@ class Hello(_Message, tag=1, frozen=True):
 
     version: int
     role: str
-    """`client` or `broker`."""
+    """`client`, `broker` (a primary link) or `soft` (a soft link of a broker)."""
     name: str
     """A broker's id, or a name for a client (unique as long as it is connected)."""
     incarnation: str
@@ -74,6 +78,8 @@ class Hello(_Message, tag=1, frozen=True):
     """Where a broker can be reached by others."""
     brokers: list[str] = []
     """The brokers that this link would connect the peer to: links must not close a loop."""
+    delta: int = 1
+    """How far a broker wants to see: within so many links it is told who is there and who wants what."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -90,6 +96,7 @@ class Welcome(_Message, tag=2, frozen=True):
     brokers: list[str] = []
     principal: str = ""
     """Whom the broker takes the client for; the names of its publishers begin with that and a dot."""
+    delta: int = 1
 
 
 class Refused(_Message, tag=3, frozen=True):
@@ -136,6 +143,9 @@ class Subscribe(_Message, tag=10, frozen=True):
     key: str
     filter: str
     when_full: str = "block"
+    anchor: str = ""
+    """Between brokers: the broker on the way to the subscriber that publications can be sent to, as far away
+    as the receiver wants to see; empty: the sender itself."""
 
 
 class Unsubscribe(_Message, tag=11, frozen=True):
@@ -256,6 +266,33 @@ class Reach(_Message, tag=33, frozen=True):
     brokers: list[str]
 
 
+class Nearby(_Message, tag=34, frozen=True):
+    """Sequenced, between brokers: what has changed behind me, within the distance you want to see."""
+
+    added: list[tuple[str, str, str]]
+    """(broker, the one before it on the way there, its address); the nearer ones first."""
+    removed: list[str]
+
+
+class Loads(_Message, tag=35, frozen=True):
+    """Sequenced, between brokers: how busy I and those behind me are, as far as it has changed."""
+
+    rows: list[tuple[str, int, int, int]]
+    """(broker, publications sent in a second, at most so many, round trip time of the link before it)."""
+
+
+class LinkState(_Message, tag=36, frozen=True):
+    """Sequenced, between brokers: the brokers I have a direct link to, as packed digests."""
+
+    links: bytes
+
+
+class Settled(_Message, tag=37, frozen=True):
+    """Sequenced, between brokers: these frames of yours are settled, although some before them are not."""
+
+    frames: list[int]
+
+
 class Ask(_Message, tag=40, frozen=True):
     """A request for a report or an operation, sequenced: `topic` and its arguments."""
 
@@ -289,6 +326,10 @@ Message: TypeAlias = (
     | TablesComplete
     | TablesIncomplete
     | Reach
+    | Nearby
+    | Loads
+    | LinkState
+    | Settled
     | Ask
 )
 

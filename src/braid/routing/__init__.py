@@ -1,7 +1,10 @@
 """Where does it go next?
 
 - `tables`: subscriptions and advertisements, and what each neighbour must be told of them.
-- `neighbour`, `covering_set`, `overlap`, `witness`: the parts of these tables.
+- `neighbour`, `anchored_entries`, `covering_set`, `overlap`, `witness`: the parts of these tables.
+- `overlay_map`, `surroundings`: the network around a broker, and how it comes to know it.
+- `working_map`, `paths`, `multipath`: shortcuts through it.
+- `delegation`: sets of destinations, split among next hops.
 - `forwarding`: from matching destinations to next hops.
 - `duplicates`: what has been here before.
 """
@@ -9,26 +12,38 @@
 from __future__ import annotations
 
 from braid.routing.covering_set import Change, CoveringSet, Removal
+from braid.routing.delegation import split_destinations
 from braid.routing.duplicates import DuplicateFilter
-from braid.routing.forwarding import Forwarding, Reached, TreeForwarding, reached_by
+from braid.routing.forwarding import Forwarding, TreeForwarding
+from braid.routing.multipath import Anchored, MultipathForwarding
 from braid.routing.neighbour import LinkStatistics, Tell, Verb
 from braid.routing.overlap import OverlapIndex
+from braid.routing.overlay_map import OverlayMap
+from braid.routing.paths import PATHS
+from braid.routing.surroundings import Place, Surroundings
 from braid.routing.tables import ANYTHING, RoutingStatistics, RoutingTables
+from braid.routing.working_map import WorkingMap
 
 __all__ = [
     "ANYTHING",
+    "PATHS",
+    "Anchored",
     "Change",
     "CoveringSet",
     "DuplicateFilter",
     "Forwarding",
     "LinkStatistics",
+    "MultipathForwarding",
     "OverlapIndex",
-    "Reached",
+    "OverlayMap",
+    "Place",
     "Removal",
     "RoutingStatistics",
     "RoutingTables",
+    "Surroundings",
     "Tell",
     "TreeForwarding",
     "Verb",
-    "reached_by",
+    "WorkingMap",
+    "split_destinations",
 ]

@@ -73,6 +73,41 @@ class DuplicateFilter:
         seen.bits = (known | (1 << min(count, self._window)) - 1) & self._mask
         return True
 
+    def is_new(self, publisher: str, sequence: int) -> bool:
+        """Whether a single publication is new: what `new_rows` says of it, found without arrays."""
+        seen = self._publishers.get(publisher)
+        if seen is None:
+            seen = self._entered(publisher, sequence)
+        else:
+            self._publishers.move_to_end(publisher)
+        ahead = sequence - seen.highest
+        if ahead > 0:
+            seen.highest = sequence
+            # A shift by the distance itself would, after a very large jump, be a very large number.
+            seen.bits = (seen.bits << ahead | 1) & self._mask if ahead < self._window else 1
+            return True
+        if -ahead >= self._window or seen.bits >> -ahead & 1:
+            return False
+        seen.bits |= 1 << -ahead
+        return True
+
+    def window_of(self, publisher: str) -> tuple[int, int]:
+        """The highest number seen, and a bit for each number down from it, the lowest bit first."""
+        seen = self._publishers[publisher]
+        return seen.highest, seen.bits
+
+    def recall(self, publisher: str, highest: int, bits: int | None) -> None:
+        """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
+        self._publishers[publisher] = _Seen(highest, self._mask if bits is None else bits & self._mask)
+
+    def has(self, publisher: str, sequence: int) -> bool:
+        """Whether a publication is known to have been here; nothing is remembered of the question."""
+        seen = self._publishers.get(publisher)
+        if seen is None:
+            return False
+        behind = seen.highest - sequence
+        return 0 <= behind < self._window and bool(seen.bits >> behind & 1)
+
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
         """Which rows of a batch are new, as if they came one by one; None when all are.
 
@@ -83,10 +118,7 @@ class DuplicateFilter:
         sequences = np.asarray(sequences, np.int64)
         seen = self._publishers.get(publisher)
         if seen is None:
-            # As if the number before the first one had been the highest, and nothing had been seen.
-            seen = self._publishers[publisher] = _Seen(int(sequences[0]) - 1, 0)
-            if len(self._publishers) > self._publishers_max:
-                self._publishers.popitem(last=False)
+            seen = self._entered(publisher, int(sequences[0]))
         else:
             self._publishers.move_to_end(publisher)
         if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
@@ -98,6 +130,13 @@ class DuplicateFilter:
         fresh = sequences[new]
         self._note(seen, max(seen.highest, int(fresh.max())), fresh)
         return None if new.all() else np.flatnonzero(new)
+
+    def _entered(self, publisher: str, first: int) -> _Seen:
+        """A new publisher: as if the number before its first had been the highest, and none been seen."""
+        seen = self._publishers[publisher] = _Seen(first - 1, 0)
+        if len(self._publishers) > self._publishers_max:
+            self._publishers.popitem(last=False)
+        return seen
 
     def _new(self, seen: _Seen, sequences: IntArray) -> BoolArray:
         # The highest number before each row decides how far its window reaches back.

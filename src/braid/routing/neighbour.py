@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from braid.routing.covering_set import CoveringSet
+from braid.routing.anchored_entries import AnchoredEntries
 from braid.routing.overlap import OverlapIndex
 
 if TYPE_CHECKING:
@@ -50,10 +50,13 @@ class Tell(NamedTuple):
     key: str
     filter: Filter | None
     """None when something is taken back."""
+    anchor: str = ""
+    """Where the neighbour can send publications for a subscription; empty: to us."""
 
     def __str__(self) -> str:
         rest = "" if self.filter is None else f" to {self.filter}"
-        return f"{self.link}: {self.verb.value} {self.key}{rest}"
+        where = f" at {self.anchor}" if self.anchor else ""
+        return f"{self.link}: {self.verb.value} {self.key}{rest}{where}"
 
 
 class LinkStatistics(NamedTuple):
@@ -76,7 +79,7 @@ class Neighbour:
 
     def __init__(self, link: str) -> None:
         self.link = link
-        self._entries = {kind: CoveringSet() for kind in Kind}
+        self._entries = {kind: AnchoredEntries() for kind in Kind}
         # The universal advertisement is by far the most common one, so those are only counted.
         self._universal: set[str] = set()
         self._heard = OverlapIndex()
@@ -110,27 +113,35 @@ class Neighbour:
 
     # What it has been told.
 
-    def entries(self, kind: Kind) -> CoveringSet:
+    def entries(self, kind: Kind) -> AnchoredEntries:
         """What it was told, and what is hidden behind that."""
         return self._entries[kind]
 
-    def change(self, kind: Kind, removed: Iterable[str], added: Sequence[tuple[str, Filter]]) -> list[Tell]:
-        """Remove what is there of `removed`, and add; the answer is what it must hear."""
+    def change(
+        self, kind: Kind, removed: Iterable[str], added: Sequence[tuple[str, Filter, str]]
+    ) -> list[Tell]:
+        """Remove what is there of `removed`, and add (with anchors); the answer is what it must hear."""
         entries = self._entries[kind]
         gone = [key for key in removed if key in entries]
         if not gone and not added:
             return []
         change = entries.change(gone, added)
         replaced = set(change.told)
-        tells = [Tell(self.link, kind.news, key, entries.filter_of(key)) for key in change.told]
+        tells = [
+            Tell(self.link, kind.news, key, entries.filter_of(key), entries.anchor_of(key))
+            for key in change.told
+        ]
         tells += [Tell(self.link, kind.farewell, key, None) for key in change.untold if key not in replaced]
         return tells
 
-    def replace(self, kind: Kind, key: str, filter: Filter, wanted: bool, equal: bool) -> list[Tell]:
-        """A key's filter, or whether it is wanted, may have changed."""
-        if wanted and equal and key in self._entries[kind]:
+    def replace(
+        self, kind: Kind, key: str, filter: Filter, wanted: bool, equal: bool, anchor: str = ""
+    ) -> list[Tell]:
+        """A key's filter or anchor, or whether it is wanted, may have changed."""
+        entries = self._entries[kind]
+        if wanted and equal and key in entries and entries.anchor_of(key) == anchor:
             return []
-        return self.change(kind, [key], [(key, filter)] if wanted else [])
+        return self.change(kind, [key], [(key, filter, anchor)] if wanted else [])
 
     def statistics(self) -> LinkStatistics:
         """What it knows, in numbers."""

@@ -12,21 +12,25 @@ the index is the destination that matching names. Without soft links the two are
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from braid.errors import LocalProtocolError
 from braid.language.filters import Filter
-from braid.matching.columns import check_integers, checked_publications
-from braid.matching.index import FilterIndex, GroupMatrix
-from braid.routing.forwarding import reached_by
+from braid.matching.matcher import Matcher, OwnMatching
+from braid.routing.multipath import Anchored
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence
 
     from braid.language.values import Value
-    from braid.routing.forwarding import Reached
+    from braid.matching.columns import IntArray
+    from braid.matching.index import GroupMatrix
+    from braid.matching.matcher import Publications, Reached
 
 __all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
 
@@ -46,6 +50,10 @@ class _Entry(NamedTuple):
     """Rises with every entry, so that what comes out of sets can be put in order."""
     filter: Filter
     origin: Hashable
+    anchor: str
+    """The broker at or beyond a neighbour that publications can be sent to; empty where nobody asks."""
+    destination: Hashable
+    """What matching names for it."""
 
 
 class _Entries:
@@ -58,11 +66,6 @@ class _Entries:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def origins(self) -> int:
-        """How many places entries come from."""
-        return len(self._by_origin)
 
     def get(self, key: str) -> _Entry | None:
         return self._entries.get(key)
@@ -80,10 +83,14 @@ class _Entries:
             chosen = sorted(keys, key=lambda key: self._entries[key].number)
         return [(key, self._entries[key].filter) for key in chosen if self._entries[key].origin != origin]
 
-    def put(self, key: str, filter: Filter, origin: Hashable) -> None:
+    def put(self, key: str, filter: Filter, origin: Hashable, anchor: str = "") -> _Entry:
         self._number_last += 1
-        self._entries[key] = _Entry(self._number_last, filter, origin)
+        # A key begins with the broker whose client's it is.
+        home = key.partition("/")[0]
+        destination = Anchored(str(origin), anchor, home == anchor) if anchor else origin
+        entry = self._entries[key] = _Entry(self._number_last, filter, origin, anchor, destination)
         self._by_origin.setdefault(origin, {})[key] = None
+        return entry
 
     def pop(self, key: str) -> _Entry:
         entry = self._entries.pop(key)
@@ -118,15 +125,20 @@ class RoutingTables:
     with ranges should lie within its advertisement as a whole, or be advertised as TRUE.
     """
 
-    def __init__(self) -> None:
-        self.index: FilterIndex[str] = FilterIndex()
+    def __init__(self, matcher: Matcher | None = None) -> None:
+        """`matcher` answers for the subscriptions; an index of our own if none is given."""
+        self.matcher: Matcher = matcher if matcher is not None else OwnMatching()
         """All subscriptions, grouped by destination."""
         self._neighbours: dict[str, Neighbour] = {}
         self._subscriptions = _Entries()
         self._advertisements = _Entries()
         self._overlaps = OverlapIndex()
-        self._takes_all: dict[Hashable, int] = {}
-        """Destinations that want everything, with how many subscriptions say so."""
+        self._destinations: Counter[Hashable] = Counter()
+        """Those that matching can name, with how many subscriptions they have."""
+        self._takes_all: Counter[Hashable] = Counter()
+        """Those of them that want everything, with how many subscriptions say so."""
+        self.anchor_for: Callable[[str, str], str] = lambda link, anchor: ""
+        """The anchor under which a neighbour is to know what is anchored at a broker; empty: at us."""
 
     # Links.
 
@@ -142,7 +154,9 @@ class RoutingTables:
         if self._subscriptions.from_origin(link) or self._advertisements.from_origin(link):
             raise LocalProtocolError(f"{link!r} is a local destination; a link needs another name")
         neighbour = self._neighbours[link] = Neighbour(link)
-        return neighbour.change(Kind.ADVERTISEMENT, [], self._advertisements.items_elsewhere(link))
+        return neighbour.change(
+            Kind.ADVERTISEMENT, [], _unanchored(self._advertisements.items_elsewhere(link))
+        )
 
     def remove_link(self, link: str) -> list[Tell]:
         """Forget a neighbour and all that came from it; the others are told."""
@@ -153,8 +167,19 @@ class RoutingTables:
 
     # Subscriptions.
 
-    def subscribe(self, items: Sequence[tuple[str, Filter]], origin: Hashable, *, link: bool) -> list[Tell]:
-        """Subscriptions from a neighbour (`link`) or for a local destination."""
+    def subscribe(
+        self,
+        items: Sequence[tuple[str, Filter]],
+        origin: Hashable,
+        *,
+        link: bool,
+        anchors: Mapping[str, str] | None = None,
+    ) -> list[Tell]:
+        """Subscriptions from a neighbour (`link`) or for a local destination.
+
+        `anchors` says of keys where publications can be sent to instead of the neighbour.
+        """
+        anchors = anchors if anchors is not None else {}
         self._require_origin(origin, link)
         tells: list[Tell] = []
         fresh: dict[str, Filter] = {}
@@ -164,10 +189,10 @@ class RoutingTables:
                 fresh[key] = filter
                 continue
             # One by one: each replacement is safe by itself, several at once need not be.
-            tells += self._subscribe_new(fresh, origin)
+            tells += self._subscribe_new(fresh, origin, anchors)
             fresh = {}
-            tells += self._subscribe_again(key, filter, origin)
-        return tells + self._subscribe_new(fresh, origin)
+            tells += self._subscribe_again(key, filter, origin, anchors.get(key, ""))
+        return tells + self._subscribe_new(fresh, origin, anchors)
 
     def unsubscribe(self, keys: Iterable[str], *, origin: Hashable = None) -> list[Tell]:
         """Remove subscriptions; with an `origin` only those that are still its own."""
@@ -178,33 +203,74 @@ class RoutingTables:
             tell for each in self._neighbours.values() for tell in each.change(Kind.SUBSCRIPTION, known, [])
         ]
 
-    def _subscribe_new(self, fresh: Mapping[str, Filter], origin: Hashable) -> list[Tell]:
+    def _subscribe_new(
+        self, fresh: Mapping[str, Filter], origin: Hashable, anchors: Mapping[str, str]
+    ) -> list[Tell]:
         if not fresh:
             return []
-        self.index.add_many([(key, filter, origin) for key, filter in fresh.items()])
-        for key, filter in fresh.items():
-            self._subscriptions.put(key, filter, origin)
-            self._enter_tables(key, filter, origin)
+        entries = {
+            key: self._subscriptions.put(key, filter, origin, anchors.get(key, ""))
+            for key, filter in fresh.items()
+        }
+        self.matcher.add_many([(key, entry.filter, entry.destination) for key, entry in entries.items()])
+        for key, entry in entries.items():
+            self._enter_tables(key, entry)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             if neighbour.link != origin:
                 wanted = [(key, filter) for key, filter in fresh.items() if neighbour.wants(filter)]
-                tells += neighbour.change(Kind.SUBSCRIPTION, [], wanted)
+                tells += neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
         return tells
 
-    def _subscribe_again(self, key: str, filter: Filter, origin: Hashable) -> list[Tell]:
+    def _subscribe_again(self, key: str, filter: Filter, origin: Hashable, anchor: str) -> list[Tell]:
         known = self._subscriptions.get(key)
-        if known is None or (known.filter == filter and known.origin == origin):
+        if known is None or (known.filter == filter and (known.origin, known.anchor) == (origin, anchor)):
             return []
         self._leave_index(key, self._subscriptions.pop(key))
-        self._subscriptions.put(key, filter, origin)
-        self.index.add(key, filter, group=origin)
-        self._enter_tables(key, filter, origin)
+        entry = self._subscriptions.put(key, filter, origin, anchor)
+        self.matcher.add_many([(key, filter, entry.destination)])
+        self._enter_tables(key, entry)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             wanted = neighbour.link != origin and neighbour.wants(filter)
-            tells += neighbour.replace(Kind.SUBSCRIPTION, key, filter, wanted, known.filter == filter)
+            tells += neighbour.replace(
+                Kind.SUBSCRIPTION,
+                key,
+                filter,
+                wanted,
+                known.filter == filter,
+                self._anchor_at(neighbour, entry),
+            )
         return _news_first(tells)
+
+    def _anchored(
+        self, neighbour: Neighbour, items: Iterable[tuple[str, Filter]]
+    ) -> list[tuple[str, Filter, str]]:
+        """Subscriptions with the anchors under which a neighbour is to know them."""
+        found = []
+        for key, filter in items:
+            entry = self._subscriptions.get(key)
+            found.append((key, filter, self._anchor_at(neighbour, entry) if entry is not None else ""))
+        return found
+
+    def _anchor_at(self, neighbour: Neighbour, entry: _Entry) -> str:
+        if self._neighbour(entry.origin) is None:
+            return ""
+        return self.anchor_for(neighbour.link, entry.anchor or str(entry.origin))
+
+    def reanchor(self, link: str) -> list[Tell]:
+        """Tell a neighbour anew what is anchored otherwise now, because it wants to see more or less."""
+        neighbour = self._neighbours[self._require_link(link)]
+        entries = neighbour.entries(Kind.SUBSCRIPTION)
+        moved = [
+            (key, entries.filter_of(key))
+            for key in entries
+            if (entry := self._subscriptions.get(key)) is not None
+            and self._anchor_at(neighbour, entry) != entries.anchor_of(key)
+        ]
+        return neighbour.change(
+            Kind.SUBSCRIPTION, [key for key, _ in moved], self._anchored(neighbour, moved)
+        )
 
     # Advertisements.
 
@@ -248,7 +314,7 @@ class RoutingTables:
         tells = self._hear(origin, fresh)
         for neighbour in self._neighbours.values():
             if neighbour.link != origin:
-                tells += neighbour.change(Kind.ADVERTISEMENT, [], list(fresh.items()))
+                tells += neighbour.change(Kind.ADVERTISEMENT, [], _unanchored(fresh.items()))
         return tells
 
     def _advertise_again(self, key: str, filter: Filter, origin: Hashable) -> list[Tell]:
@@ -287,7 +353,7 @@ class RoutingTables:
             met = self._subscriptions.items_elsewhere(origin, keys)
         known = neighbour.entries(Kind.SUBSCRIPTION)
         wanted = [(key, filter) for key, filter in met if key not in known and filter.satisfiable]
-        return neighbour.change(Kind.SUBSCRIPTION, [], wanted)
+        return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
 
     def _unhear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
         neighbour = self._neighbour(origin)
@@ -314,7 +380,7 @@ class RoutingTables:
         """Everything a neighbour has been told and not untold, advertisements first."""
         neighbour = self._neighbours[self._require_link(link)]
         return [
-            Tell(link, kind.news, key, filter)
+            Tell(link, kind.news, key, filter, neighbour.entries(kind).anchor_of(key))
             for kind in Kind
             for key, filter in neighbour.entries(kind).told()
         ]
@@ -337,30 +403,42 @@ class RoutingTables:
 
     def destinations(self, batch: Iterable[Mapping[str, Value | None]]) -> GroupMatrix:
         """Which destinations have a subscription for each publication."""
-        return self.index.group_matrix(batch)
+        return self.matcher.group_matrix(batch)
 
-    def reached(self, batch: Sequence[Mapping[str, Value | None]]) -> Reached:
-        """The same as a list of destinations with their rows; those who take everything are not asked."""
-        if len(self._takes_all) < self._subscriptions.origins:
-            return reached_by(self.index.group_matrix(batch))
+    def reached(self, batches: Sequence[Publications]) -> Reached:
+        """The same as destinations with their rows, counted through all batches.
+
+        Those who take everything are not asked.
+        """
+        if len(self._takes_all) < len(self._destinations):
+            return self.matcher.reached(batches)
         # Nothing has to be compared, but the values must be such as publications can have.
-        checked = checked_publications(batch)
-        if int in checked.types:
-            check_integers(checked.publications)
-        return [(destination, None) for destination in self._takes_all] if batch else []
+        self.matcher.check(batches)
+        if not any(map(len, batches)):
+            return []
+        return [(destination, None) for destination in self._takes_all]
 
-    def _enter_tables(self, key: str, filter: Filter, origin: Hashable) -> None:
-        self._overlaps.add(key, filter)
-        if filter == ANYTHING:
-            self._takes_all[origin] = self._takes_all.get(origin, 0) + 1
+    def wanted_behind(self, link: str, publications: Publications) -> IntArray:
+        """Which rows somebody behind a neighbour wants."""
+        rows = [
+            np.arange(len(publications)) if wanted is None else wanted
+            for destination, wanted in self.reached((publications,))
+            if destination == link or (isinstance(destination, Anchored) and destination.origin == link)
+        ]
+        return np.unique(np.concatenate(rows)) if rows else np.array([], np.int64)
+
+    def _enter_tables(self, key: str, entry: _Entry) -> None:
+        self._overlaps.add(key, entry.filter)
+        self._destinations[entry.destination] += 1
+        if entry.filter == ANYTHING:
+            self._takes_all[entry.destination] += 1
 
     def _leave_index(self, key: str, entry: _Entry) -> None:
-        self.index.remove(key)
+        self.matcher.remove(key)
         self._overlaps.remove(key)
+        _count_off(self._destinations, entry.destination)
         if entry.filter == ANYTHING:
-            self._takes_all[entry.origin] -= 1
-            if not self._takes_all[entry.origin]:
-                del self._takes_all[entry.origin]
+            _count_off(self._takes_all, entry.destination)
 
     def statistics(self) -> RoutingStatistics:
         """How much there is, and how much of it covering keeps from travelling."""
@@ -395,6 +473,17 @@ class RoutingTables:
         if link != (origin in self._neighbours):
             problem = "is not a link; add_link comes first" if link else "is a link, not a local destination"
             raise LocalProtocolError(f"the origin {origin!r} {problem}")
+
+
+def _unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, str]]:
+    """Advertisements have no anchor: they are told of wherever they come from."""
+    return [(key, filter, "") for key, filter in items]
+
+
+def _count_off(counter: Counter[Hashable], destination: Hashable) -> None:
+    counter[destination] -= 1
+    if not counter[destination]:
+        del counter[destination]
 
 
 def _news_first(tells: list[Tell]) -> list[Tell]:

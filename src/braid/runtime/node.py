@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from braid.protocol.inputs import Input
     from braid.protocol.log import Sweep
     from braid.runtime.store import StoreThread
+    from braid.runtime.tracing import NodeTracing
 
 __all__ = ["Node"]
 
@@ -53,6 +54,7 @@ class Node:
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         on_turn: Callable[[Input, int], None] | None = None,
+        tracing: NodeTracing | None = None,
     ) -> None:
         """
         Args:
@@ -62,6 +64,7 @@ class Node:
             server_tls: for connections that are accepted; None for plain ones.
             client_tls: for connections to `braids://` addresses.
             on_turn: told after every turn what it was about and how many microseconds it took.
+            tracing: writes down what happens in each turn.
         """
         self.drained = asyncio.Event()
         """The machine has finished everything after `drain`."""
@@ -71,6 +74,7 @@ class Node:
         self._server_tls = server_tls
         self._client_tls = client_tls
         self._on_turn = on_turn
+        self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._servers: list[asyncio.Server] = []
@@ -126,6 +130,8 @@ class Node:
             await asyncio.wait(waiting, timeout=3)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close, self._clock.now_us())
 
     # Turns.
 
@@ -146,8 +152,11 @@ class Node:
 
     def _turn(self, stimulus: Input) -> None:
         begin_us = self._clock.now_us()
-        for effect in self._machine.handle(stimulus, begin_us):
+        effects = self._machine.handle(stimulus, begin_us)
+        for effect in effects:
             self._perform(effect)
+        if self._tracing is not None:
+            self._tracing.turn(stimulus, effects, begin_us)
         if self._on_turn is not None:
             self._on_turn(stimulus, self._clock.now_us() - begin_us)
 

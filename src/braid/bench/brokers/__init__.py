@@ -6,14 +6,18 @@ from braid.bench.brokers.contest import SCENARIOS, BrokerBenchSettings
 from braid.bench.brokers.install import install_rivals
 from braid.bench.brokers.report import bench_brokers, broker_settings_for, contenders, rivals
 from braid.bench.brokers.tables import print_broker_report
+from braid.bench.brokers.traces import TRACE_SCENARIOS, bench_traces, trace_settings
 
 __all__ = [
     "SCENARIOS",
+    "TRACE_SCENARIOS",
     "BrokerBenchSettings",
     "bench_brokers",
+    "bench_traces",
     "broker_settings_for",
     "contenders",
     "install_rivals",
     "print_broker_report",
     "rivals",
+    "trace_settings",
 ]

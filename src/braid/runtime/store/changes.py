@@ -51,6 +51,7 @@ class Changes:
         self._heads: dict[str, LogHead | None] = {}
         self._rows: list[tuple[int, int, str, int, int, bytes]] = []
         self._highest: dict[tuple[int, str], int] = {}
+        self._recent: dict[tuple[int, str], bytes] = {}
 
     def apply(self, operations: Sequence[StoreOperation]) -> None:
         """Do the operations in their order. Raises StoreError before the first change, if at all."""
@@ -149,6 +150,7 @@ class Changes:
             key = (log, row.publisher)
             if row.sequence > highest.get(key, row.sequence - 1):
                 highest[key] = row.sequence
+            self._recent[key] = operation.recent
         head.bounds.next_offset += len(operation.rows)
         head.changed = True
 
@@ -191,13 +193,15 @@ class Changes:
         )
         self._connection.executemany(
             """
-            INSERT INTO highest (log, publisher, sequence) VALUES (?, ?, ?)
-            ON CONFLICT (log, publisher) DO UPDATE SET sequence = max(sequence, excluded.sequence)
+            INSERT INTO highest (log, publisher, sequence, recent) VALUES (?, ?, ?, ?)
+            ON CONFLICT (log, publisher)
+            DO UPDATE SET sequence = max(sequence, excluded.sequence), recent = excluded.recent
             """,
-            [(log, publisher, sequence) for (log, publisher), sequence in self._highest.items()],
+            [(*key, sequence, self._recent[key]) for key, sequence in self._highest.items()],
         )
         self._rows.clear()
         self._highest.clear()
+        self._recent.clear()
 
     def _bounds_of(self, name: str) -> LogBounds | None:
         head = self._find(name)

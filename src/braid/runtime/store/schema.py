@@ -67,6 +67,7 @@ TABLES = (
         log INTEGER NOT NULL,
         publisher TEXT NOT NULL,
         sequence INTEGER NOT NULL,
+        recent BLOB NOT NULL DEFAULT x'',
         PRIMARY KEY (log, publisher)
     ) WITHOUT ROWID
     """,
@@ -105,6 +106,8 @@ def open_database(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection.execute("PRAGMA checkpoint_fullfsync = 1")
         if is_new:
             _create_tables(connection)
+        else:
+            _add_what_is_new(connection)
         _check_ends(connection, path)
     except sqlite3.Error as problem:
         connection.close()
@@ -131,6 +134,13 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> bool:
             "use the Braid that wrote it or a newer one, or choose another data directory"
         )
     return False
+
+
+def _add_what_is_new(connection: sqlite3.Connection) -> None:
+    """A file of an earlier version lacks a column that has a default."""
+    columns = [column[1] for column in connection.execute("PRAGMA table_info(highest)")]
+    if columns and "recent" not in columns:
+        connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:

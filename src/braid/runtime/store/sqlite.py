@@ -136,10 +136,13 @@ class SqliteStore:
         """All logs and neighbours."""
         with self._access("read from") as connection:
             highest: dict[int, dict[str, int]] = {}
-            for log, publisher, sequence in connection.execute(
-                "SELECT log, publisher, sequence FROM highest"
+            recent: dict[int, dict[str, bytes]] = {}
+            for log, publisher, sequence, bits in connection.execute(
+                "SELECT log, publisher, sequence, recent FROM highest"
             ):
                 highest.setdefault(log, {})[publisher] = sequence
+                if bits:
+                    recent.setdefault(log, {})[publisher] = bits
             logs = connection.execute(
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
@@ -149,7 +152,10 @@ class SqliteStore:
             )
             neighbours = connection.execute("SELECT broker_id, address FROM neighbours ORDER BY broker_id")
             return StoreState(
-                tuple(_log_state(columns, highest.get(columns[0], {})) for columns in logs),
+                tuple(
+                    _log_state(columns, highest.get(columns[0], {}), recent.get(columns[0], {}))
+                    for columns in logs
+                ),
                 tuple((broker_id, address) for broker_id, address in neighbours),
             )
 
@@ -238,7 +244,7 @@ class SqliteStore:
             raise error from problem
 
 
-def _log_state(columns: Sequence[Any], highest: dict[str, int]) -> LogState:
+def _log_state(columns: Sequence[Any], highest: dict[str, int], recent: dict[str, bytes]) -> LogState:
     """A row of the table `logs`, in the order in which `state` asks for its columns."""
     return LogState(
         name=columns[1],
@@ -251,4 +257,5 @@ def _log_state(columns: Sequence[Any], highest: dict[str, int]) -> LogState:
         highest=highest,
         bytes=columns[8],
         created_at_us=columns[9],
+        recent=recent,
     )

@@ -56,6 +56,8 @@ _CREDIT = 1 << 40
 _SUBSCRIBE_AT_ONCE = 500
 _PING_BYTES_MAX = 64
 _READY_SECONDS_MAX = 30.0
+# Files of a trace are made much sooner than by default: in every turn, and not only in some.
+_TRACE_AGE_S_MAX = 1.5
 _READY_PAUSE_SECONDS = 0.05
 
 # Who dials whom, by place; the publisher's broker is the first, subscribers are at the last.
@@ -71,7 +73,8 @@ class BraidBrokers(ServerProcess):
 
     program = sys.executable
 
-    def __init__(self, topology: str) -> None:
+    def __init__(self, topology: str, *, traced: bool = False) -> None:
+        self._traced = traced
         parents, leaves = _TREES[topology]
         self._parents = parents
         self._broker_ports = free_ports(len(parents))
@@ -93,18 +96,24 @@ class BraidBrokers(ServerProcess):
             neighbour = [] if parent is None else ["--neighbor", f"{HOST}:{self._broker_ports[parent]}"]
             listen = ["--id", f"broker-{place}", "--listen", f"{HOST}:{own}", "--log-level", "error"]
             # The raw clients do not answer while others have their turn, so the broker must not mind.
-            patient = self.write(f"broker-{place}.toml", "[broker]\nheartbeat_us = 3_600_000_000\n")
+            text = "[broker]\nheartbeat_us = 3_600_000_000\n"
+            if self._traced:
+                text += f'[trace]\ndirectory = "trace"\nage_s_max = {_TRACE_AGE_S_MAX}\n'
+            patient = self.write(f"broker-{place}.toml", text)
             options = [*listen, "--config", str(patient), *neighbour]
             self.run(sys.executable, "-m", "braid.cli", "broker", *options)
 
 
 class Braid:
-    """Braid's brokers, with nothing stored."""
+    """Braid's brokers, with nothing stored; `traced`: but a trace."""
 
-    name = "braid"
     filter_form: FilterForm | None = "sql"
     once_per: DeliveryUnit = "connection"
     topologies: tuple[str, ...] = tuple(_TREES)
+
+    def __init__(self, *, traced: bool = False) -> None:
+        self.name = "braid with a trace" if traced else "braid"
+        self._traced = traced
 
     def missing(self) -> str | None:
         """It is always there."""
@@ -116,7 +125,7 @@ class Braid:
 
     def start(self, topology: str) -> RunningServer:
         """Start the brokers of a topology."""
-        return BraidBrokers(topology)
+        return BraidBrokers(topology, traced=self._traced)
 
     def publisher(self, server: RunningServer) -> BraidPublisher:
         """Open the publishing connection."""

@@ -1,0 +1,467 @@
+"""How does a broker know the network around it, and use shortcuts through it?
+
+Besides its primary links a broker can have *soft links* (multipath paper, section 6): connections of its own
+to brokers further away, over which only publications go. Each broker decides alone which it has. Nothing
+depends on them: a soft link that goes takes nothing with it, because what it had not delivered goes the
+primary way.
+
+The desk keeps the overlay maps current, lets a planner choose soft links, and tells forwarding what to use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, ProfiledPlanner, Uplink
+from braid.broker.parties import Link, SoftLink
+from braid.errors import ConfigurationError, RequestRefusedError
+from braid.protocol.codec import Frame
+from braid.protocol.destinations import digest_of, packed_destinations, unpacked_destinations
+from braid.protocol.effects import Close, Dial, Send
+from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
+from braid.routing import PATHS, Place, Surroundings, WorkingMap, split_destinations
+from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from braid.adaptation import LinkPlanner
+    from braid.broker.on_link import LinkDesk
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol.messages import Hello, Welcome
+    from braid.routing import MultipathForwarding, OverlayMap
+
+__all__ = ["Delegation", "MeshDesk"]
+
+# Sets of destinations whose split is remembered; each takes some hundred bytes.
+DELEGATIONS_MAX = 65_536
+
+# A soft link that is no longer wanted may take this many reviews to deliver what it has.
+RETIRING_REVIEWS_MAX = 2
+
+
+class Delegation(NamedTuple):
+    """What becomes of a copy that is for a set of destinations."""
+
+    here: bool
+    """Whether this broker is one of them."""
+    hops: tuple[tuple[str, bytes], ...]
+    """Next hops, each with the set it takes over."""
+    destinations: tuple[str, ...]
+    """Those that are known here, without this broker."""
+    unknown: bytes
+    """Those that are not."""
+
+
+class MeshDesk:
+    """Keeps maps and soft links."""
+
+    def __init__(self, settings: BrokerSettings, postroom: Postroom, links: LinkDesk) -> None:
+        self.strategy = settings.strategy
+        self.surroundings = Surroundings(settings.broker_id, settings.address, settings.delta)
+        self.uplink = Uplink(settings.uplink_messages_per_s, settings.uplink_threshold)
+        self.outgoing: dict[str, SoftLink] = {}
+        """The soft links of this broker that are up."""
+        self.incoming: dict[str, SoftLink] = {}
+        """Those that other brokers have to this one."""
+        self.when_lost: Callable[[SoftLink], None] = lambda soft: None
+        """Called with a soft link whose publications must go another way."""
+        self.when_seen: Callable[[], None] = lambda: None
+        """Called when the map has changed."""
+        self._settings = settings
+        self._postroom = postroom
+        self._links = links
+        self._load = NeighbourhoodLoad(settings.broker_id)
+        self._planner = self._new_planner()
+        self._candidates: frozenset[str] = frozenset()
+        self._wanted: frozenset[str] = frozenset()
+        self._retiring: dict[SoftLink, int] = {}
+        self._dialling: dict[str, str] = {}
+        self._names: dict[int, str] = {}
+        self._digest = digest_of(settings.broker_id)
+        self._delegations: dict[tuple[bytes, int], Delegation] = {}
+        self._map_version = -1
+        self._saving = False
+        self.working: WorkingMap | None = None
+        self._forwarding: MultipathForwarding | None = None
+        self.review_at_us: int | None = None
+
+    @property
+    def sees_far(self) -> bool:
+        """Whether this broker knows more than its neighbours."""
+        return self._settings.delta > 1
+
+    def bind(self, forwarding: MultipathForwarding) -> None:
+        """The forwarding that is to use the maps."""
+        self._forwarding = forwarding
+        self.rebuild()
+
+    def sent(self, broker: str, publications: int) -> None:
+        """So many publications were meant for a link, a candidate or a destination."""
+        self._planner.sent(broker, publications)
+
+    # Strategies.
+
+    def _new_planner(self) -> LinkPlanner:
+        kind = DemandPlanner if self.strategy == "SB" else ProfiledPlanner
+        return kind(self._settings.soft_links)
+
+    def use_strategy(self, strategy: str) -> None:
+        """Forward by another strategy from now on."""
+        from braid.broker.settings import checked_strategy
+
+        try:
+            checked = checked_strategy(strategy, self._settings.delta)
+        except ConfigurationError as error:
+            raise RequestRefusedError(str(error)) from None
+        if checked == self.strategy:
+            return
+        self.strategy = checked
+        self._planner = self._new_planner()
+        self._candidates = frozenset()
+        self.review_at_us = None
+        if checked == "S0":
+            self._follow(frozenset())
+        self.rebuild()
+        self._postroom.note("info", "the strategy has changed", strategy=checked)
+
+    @property
+    def delegates(self) -> bool:
+        """Whether publications that enter here are delegated."""
+        return self.strategy == "SB"
+
+    def rebuild(self) -> None:
+        """Make the working map anew, after any change of links."""
+        if self._forwarding is None:
+            return
+        overlay = self.surroundings.map()
+        self._saving = self.uplink.saving
+        # What SB cannot put into a set goes by S2.
+        stand_ins = {"SH": "S1" if self._saving else "S2", "SB": "S2"}
+        paths = PATHS.get(stand_ins.get(self.strategy, self.strategy))
+        # While a neighbour has not said who is behind it, the tree is all there is.
+        known = set(overlay.neighbours) == self._links.links.keys()
+        if paths is None or not known:
+            self.working = None
+        else:
+            real = {broker for broker, soft in self.outgoing.items() if soft.channel.connected}
+            candidates = self._candidates - real
+            self.working = WorkingMap(overlay, {*overlay.neighbours, *real, *candidates}, candidates)
+        self._forwarding.use(self.working, paths)
+        self._delegations.clear()
+
+    # The map.
+
+    def met(self, link: Link, delta: int) -> None:
+        """A session with a neighbour has begun: both say anew what lies behind them."""
+        self.surroundings.meet(link.name, link.address, delta)
+        self._load.forget(link.name)
+        link.reaches = frozenset()
+        self._seen()
+        if self.surroundings.wish_of(link.name) > 1:
+            self._tell_link_state([link])
+
+    def complete(self, link: Link) -> None:
+        """A neighbour has said everything that it knows."""
+        version = self.surroundings.version
+        self.surroundings.complete(link.name)
+        if self.surroundings.version != version:
+            self._seen()
+
+    def gone(self, link: Link) -> None:
+        """A neighbour is none any more."""
+        self.surroundings.lose(link.name)
+        self._seen()
+
+    def hear_nearby(self, link: Link, message: Nearby) -> None:
+        """A neighbour says who is behind it."""
+        places = [Place(*place) for place in message.added]
+        self.surroundings.hear(link.name, places, message.removed)
+        self._seen()
+
+    def _seen(self) -> None:
+        """The map has changed: neighbours hear of it, and paths are computed anew."""
+        overlay = self.surroundings.map()
+        self._names = {}
+        doubled = set()
+        for broker in overlay.brokers:
+            digest = digest_of(broker)
+            if digest in self._names:
+                doubled.add(digest)
+            self._names[digest] = broker
+        # Our own is taken, too.
+        for digest in doubled | ({self._digest} & self._names.keys()):
+            del self._names[digest]
+        self._load.keep_only(overlay)
+        for link in self._links.links.values():
+            if link.incarnation:
+                self.tell_nearby(link)
+        lost = [broker for broker in self.outgoing if broker not in overlay or broker in overlay.neighbours]
+        for broker in lost:
+            self._retire(broker)
+        self.rebuild()
+        self.when_seen()
+
+    def tell_nearby(self, link: Link) -> None:
+        """Tell a neighbour what has changed behind us, as seen from there."""
+        news = self.surroundings.news_for(link.name)
+        if news is not None:
+            self._postroom.tell(link, Nearby(list[tuple[str, str, str]](news.added), news.removed))
+
+    def anchor_for(self, link: str, anchor: str) -> str:
+        """The anchor under which a neighbour is to know what is anchored at a broker; empty: at us."""
+        wish = self.surroundings.wish_of(link)
+        if wish < 2:
+            return ""
+        moved = self.surroundings.map().anchor_for_neighbour(anchor, wish)
+        return "" if moved == self._settings.broker_id else moved
+
+    def direction_of(self, party: Party | None) -> str | None:
+        """The neighbour in whose direction somebody lies; None for clients and strangers."""
+        if isinstance(party, Link):
+            return party.name
+        if isinstance(party, SoftLink):
+            overlay = self.surroundings.map()
+            if party.name in overlay:
+                # While a neighbour begins anew, those behind it are out of sight, but where they were.
+                party.direction = overlay.toward(party.name)
+            return party.direction
+        return None
+
+    # Reviews.
+
+    def review(self, now_us: int) -> None:
+        """Look at the output; when it is time, choose soft links anew."""
+        self.uplink.measure(self._postroom.counters.forwarded, now_us)
+        if self.strategy == "SH" and self.uplink.saving != self._saving:
+            self.rebuild()
+        if self.strategy == "S0" and not self.outgoing and not self._retiring:
+            self.review_at_us = None
+            return
+        if self.review_at_us is None:
+            self.review_at_us = now_us + self._settings.soft_links.review_us
+        if now_us < self.review_at_us:
+            return
+        self.review_at_us = now_us + self._settings.soft_links.review_us
+        self._review_retiring()
+        if self.strategy == "S0":
+            return
+        overlay = self.surroundings.map()
+        self._load.measured(round(self.uplink.rate), round(self._settings.uplink_messages_per_s))
+        plan = self._planner.review(overlay, self._load)
+        self._candidates = plan.candidates
+        self._follow(plan.soft)
+        self.rebuild()
+        if not self.delegates:
+            self._tell_loads(overlay)
+
+    def _follow(self, wanted: frozenset[str]) -> None:
+        self._wanted = wanted
+        for broker in sorted(self.outgoing.keys() - wanted):
+            self._retire(broker)
+        for broker in sorted(wanted - self.outgoing.keys()):
+            address = self.surroundings.address_of(broker)
+            if not address or address in self._links.neighbours:
+                self._planner.failed(broker)
+            elif address not in self._dialling:
+                self._dialling[address] = broker
+                self._postroom.effect(Dial(address))
+
+    def _tell_loads(self, overlay: OverlayMap) -> None:
+        for link in self._links.links.values():
+            if not link.channel.connected:
+                continue
+            wish = self.surroundings.wish_of(link.name)
+            rows = self._load.news_for(link.name, overlay, wish) if wish > 1 else []
+            if rows:
+                self._postroom.tell(link, Loads(list[tuple[str, int, int, int]](rows)))
+            self._postroom.aside(link, Ping(self._postroom.now_us))
+
+    def hear_loads(self, link: Link, message: Loads) -> None:
+        """A neighbour says how busy it and those behind it are."""
+        self._load.hear(link.name, link.round_trip_us, [LoadRow(*row) for row in message.rows])
+
+    def answered(self, party: Party, sent_at_us: int) -> None:
+        """A `Pong` says when its `Ping` was sent."""
+        if isinstance(party, Link) and 0 < sent_at_us <= self._postroom.now_us:
+            party.round_trip_us = max(1, self._postroom.now_us - sent_at_us)
+
+    # Soft links: ours.
+
+    def dials(self, address: str) -> bool:
+        """Whether this address was dialled for a soft link."""
+        return address in self._dialling
+
+    def dial_failed(self, address: str) -> None:
+        """The soft link that this address was dialled for is not to be."""
+        broker = self._dialling.pop(address, None)
+        if broker is not None:
+            self._planner.failed(broker)
+            self._wanted -= {broker}
+
+    def welcomed(self, address: str, welcome: Welcome) -> SoftLink | None:
+        """A broker welcomes a soft link; None if it is not wanted any more."""
+        broker = self._dialling.pop(address, None)
+        if broker is None or welcome.name != broker:
+            if broker is not None:
+                self._planner.failed(broker)
+            return None
+        if broker not in self._wanted or broker in self.outgoing:
+            return None
+        soft = SoftLink(broker, self._settings.link, self._postroom.changed, outgoing=True)
+        soft.channel.restart(welcome.credit)
+        self.outgoing[broker] = soft
+        self.direction_of(soft)
+        self.rebuild()
+        self._tell_link_state()
+        self._postroom.note("debug", "soft link up", broker=broker)
+        return soft
+
+    def _retire(self, broker: str) -> None:
+        """Use a soft link no more, and close it once everything on it has arrived."""
+        soft = self.outgoing.pop(broker, None)
+        if soft is None:
+            return
+        self._retiring[soft] = RETIRING_REVIEWS_MAX
+        self.rebuild()
+        self._tell_link_state()
+
+    def _review_retiring(self) -> None:
+        for soft, reviews in list(self._retiring.items()):
+            if soft.connection is None:
+                del self._retiring[soft]
+            elif soft.channel.idle or not reviews:
+                self._postroom.effect(Send(soft.connection, [Frame(0, Goodbye("not needed any more"))]))
+                self._postroom.effect(Close(soft.connection, "not needed any more"))
+            else:
+                self._retiring[soft] = reviews - 1
+
+    # Soft links: those of others.
+
+    def accepted(self, hello: Hello) -> SoftLink:
+        """Another broker opens a soft link to us.
+
+        Raises:
+            RequestRefusedError: we could not tell from where its publications come.
+        """
+        if not self._links.ready or hello.name not in self.surroundings.map():
+            raise RequestRefusedError(f"{hello.name!r} is not in sight from here", "sight")
+        soft = SoftLink(hello.name, self._settings.link, self._postroom.changed, outgoing=False)
+        soft.channel.restart(hello.credit)
+        self.incoming[hello.name] = soft
+        self.direction_of(soft)
+        return soft
+
+    def entered(self, soft: SoftLink) -> None:
+        """The greeting of a soft link is on its way."""
+        if not soft.outgoing:
+            self._tell_link_state([soft])
+
+    def disconnected(self, soft: SoftLink) -> None:
+        """A soft link has gone."""
+        soft.connection = None
+        soft.channel.disconnect()
+        soft.line.clear()
+        self._postroom.forget(soft)
+        if not soft.outgoing:
+            if self.incoming.get(soft.name) is soft:
+                del self.incoming[soft.name]
+            return
+        if self._retiring.pop(soft, None) is None and self.outgoing.get(soft.name) is soft:
+            del self.outgoing[soft.name]
+            self._wanted -= {soft.name}
+            self._planner.failed(soft.name)
+            self.rebuild()
+            self._tell_link_state()
+        self.when_lost(soft)
+
+    # Delegation.
+
+    def hear_link_state(self, party: Party, message: LinkState) -> None:
+        """A broker we have a link to says whom it can reach directly."""
+        if isinstance(party, Link | SoftLink):
+            digests = unpacked_destinations(message.links)
+            party.reaches = frozenset(
+                name for digest in digests if (name := self._names.get(digest)) is not None
+            )
+            self._delegations.clear()
+
+    def _tell_link_state(self, parties: Iterable[Party] | None = None) -> None:
+        """Tell those who may delegate to us whom we can reach directly."""
+        if not self.delegates:
+            return
+        reach = [digest_of(broker) for broker in (*self._links.links, *self.outgoing)]
+        message = LinkState(packed_destinations(reach))
+        for party in (
+            parties if parties is not None else (*self._links.links.values(), *self.incoming.values())
+        ):
+            if party.connection is not None or (isinstance(party, Link) and party.incarnation):
+                self._postroom.tell(party, message)
+
+    def name_of(self, digest: int) -> str | None:
+        """The broker of a digest; None if none is in sight, or two are."""
+        return self._names.get(digest)
+
+    def addressable(self, broker: str) -> bool:
+        """Whether a broker can be in a set of destinations."""
+        return self._names.get(digest_of(broker)) == broker
+
+    def delegation(self, route: bytes, hops: int) -> Delegation:
+        """What becomes of a set of destinations here; remembered until links or maps change.
+
+        Raises:
+            RemoteProtocolError: the bytes are no such set.
+        """
+        key = (route, min(hops, HOPS_OF_SHORTCUTS_MAX))
+        found = self._delegations.get(key)
+        if found is None:
+            if len(self._delegations) >= DELEGATIONS_MAX:
+                self._delegations.clear()
+            found = self._delegations[key] = self._delegate(unpacked_destinations(route), hops)
+        return found
+
+    def _delegate(self, digests: frozenset[int], hops: int) -> Delegation:
+        overlay = self.surroundings.map()
+        names: set[str] = set()
+        unknown: list[int] = []
+        for digest in sorted(digests - {self._digest}):
+            name = self._names.get(digest)
+            if name is None:
+                unknown.append(digest)
+            else:
+                names.add(name)
+        links: dict[str, frozenset[str]] = {
+            name: link.reaches for name, link in self._links.links.items() if link.channel.connected
+        }
+        for name, soft in self.outgoing.items():
+            links[name] = soft.reaches
+        shares = split_destinations(names, links, overlay.toward, hops)
+        return Delegation(
+            self._digest in digests,
+            tuple((hop, packed_destinations(map(digest_of, share))) for hop, share in sorted(shares.items())),
+            tuple(sorted(names)),
+            packed_destinations(unknown),
+        )
+
+    def party(self, hop: str) -> Party:
+        """Who gets what goes to a next hop: a soft link, or else a neighbour."""
+        return self.outgoing.get(hop) or self._links.links[hop]
+
+    def way_back(self, soft: SoftLink) -> Link | None:
+        """The neighbour on the primary path to where a soft link led."""
+        direction = self.direction_of(soft)
+        return self._links.links.get(direction) if direction is not None else None
+
+    def overlay(self) -> dict[str, Any]:
+        """For operators."""
+        return {
+            "strategy": self.strategy,
+            "delta": self._settings.delta,
+            "brokers_in_sight": len(self.surroundings.map()),
+            "soft_links": sorted(self.outgoing),
+            "soft_links_from": sorted(self.incoming),
+            "candidates": sorted(self._candidates),
+            "saving_uplink": self.uplink.saving,
+        }

@@ -1,0 +1,70 @@
+"""What number does a destination have?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from braid.matching.columns import BoolArray
+
+__all__ = ["Groups"]
+
+
+class Groups:
+    """Numbers for groups; a number is used again once its group has no filter left."""
+
+    def __init__(self) -> None:
+        self._number_of: dict[Hashable, int] = {}
+        self._values: list[Any] = []
+        self._members: list[int] = []
+        self._free: list[int] = []
+        self.own = 0
+        """How many filters are their own group."""
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def enter(self, group: Hashable) -> int:
+        """One more filter belongs to this group; its number, or -1 for a filter that is its own group."""
+        if group is None:
+            self.own += 1
+            return -1
+        number = self._number_of.get(group)
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+                self._values[number] = group
+            else:
+                number = len(self._values)
+                self._values.append(group)
+                self._members.append(0)
+            self._number_of[group] = number
+        self._members[number] += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """One filter fewer belongs to the group of this number."""
+        if number < 0:
+            self.own -= 1
+            return
+        self._members[number] -= 1
+        if not self._members[number]:
+            del self._number_of[self._values[number]]
+            self._values[number] = None
+            self._free.append(number)
+
+    def value(self, number: int) -> Any:
+        """The group of a number."""
+        return self._values[number]
+
+    def values(self) -> list[Any]:
+        """The groups by number, None where a number is free."""
+        return list(self._values)
+
+    def used(self) -> BoolArray:
+        """Which numbers have a group."""
+        return np.array(self._members, np.int64) > 0

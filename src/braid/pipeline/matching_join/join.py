@@ -1,0 +1,166 @@
+"""How is a table of publications joined with a table of filters?
+
+    match_join(publications, filters, how="counts")         publication, count
+    match_join(publications, filters, how="destinations")   publication, destinations (an array)
+    match_join(publications, filters, how="pairs")          publication, filter
+
+The answer is that of evaluating every filter on every publication, NULL and all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from braid.errors import ConfigurationError, FilterError
+from braid.pipeline.matching_join.answering import Asker, How, combined
+from braid.pipeline.matching_join.by_index import built_filters, join_by_index
+from braid.pipeline.matching_join.by_split import filter_problems, join_by_slices
+from braid.pipeline.matching_join.by_zcode import join_by_zcodes
+from braid.pipeline.matching_join.tables import TEXT, filter_table, publication_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from braid.pipeline.matching_join.tables import FilterTable
+
+__all__ = ["How", "JoinSettings", "Strategy", "match_join"]
+
+Strategy = Literal["auto", "index", "split", "zcode"]
+OnError = Literal["stop", "skip"]
+
+# So many problems are quoted when a join stops because of them.
+PROBLEMS_QUOTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinSettings:
+    """What a join may use."""
+
+    filters_bytes_max: int = 1 << 30
+    """Memory that the filters may take in one Python worker. Beyond it they are split, and publications
+    travel once to every slice."""
+    filter_bytes: int = 1_000
+    """Memory of one filter beside its text: about 400 bytes in an index, twice that while it is opened."""
+    slice_filter_bytes: int = 3_000
+    """The same where a worker also parses the filters, as it does with a slice of its own."""
+    shard_filters_max: int = 100_000
+    """Filters that one task parses and indexes. Fewer: more tasks at once, and more shards to ask."""
+    shard_filters_min: int = 5_000
+    """Fewer than this are not worth a task of their own."""
+
+
+def match_join(
+    publications: DataFrame,
+    filters: DataFrame,
+    *,
+    filter_column: str = "filter",
+    key_column: str = "id",
+    publication_key_column: str | None = None,
+    how: How = "counts",
+    destination_column: str | None = None,
+    attributes: str | Sequence[str] | None = None,
+    strategy: Strategy = "auto",
+    on_error: OnError = "stop",
+    report: Callable[[str], None] | None = None,
+    settings: JoinSettings | None = None,
+) -> DataFrame:
+    """Which filters does each publication satisfy?
+
+    The filters are read and indexed at once, by Spark tasks; the publications when the result is used.
+
+    Args:
+        publications: a row per publication. Attributes are booleans, numbers and strings; fields of nested
+            structs have dotted names; NULL is an absent attribute, and so is a column that is not there.
+        filters: a row per filter.
+        filter_column: the filters' SQL text.
+        key_column: what names a filter, and a publication too unless `publication_key_column` is given.
+            Keys may repeat: every row counts for itself.
+        publication_key_column: what names a publication.
+        how: `counts` gives a row per publication with the number of matching filters, `destinations` a row
+            per publication with the sorted destinations of matching filters, `pairs` a row per match.
+        destination_column: of the filters: where a match goes, a string or an integer. A filter whose
+            destination is NULL reaches nobody.
+        attributes: where the publications' attributes are: None for all columns but the key, the name of a
+            struct column whose fields they are, or a list of columns.
+        strategy: `auto` chooses; `index`, `split` and `zcode` insist. All give the same rows.
+        on_error: what a filter that cannot be read does: stop the join, or be left out.
+        report: is told about every filter that is left out.
+        settings: what the join may use.
+
+    Raises:
+        ConfigurationError: a column is missing or has a type that filters cannot compare.
+        FilterError: a filter cannot be read; the message names its key and the position.
+    """
+    chosen = settings or JoinSettings()
+    for name, value, kind in (
+        ("how", how, How),
+        ("strategy", strategy, Strategy),
+        ("on_error", on_error, OnError),
+    ):
+        if value not in get_args(kind):
+            allowed = ", ".join(get_args(kind))
+            raise ConfigurationError(f"{name}={value!r} is not known; choose one of {allowed}")
+    publication_key = key_column if publication_key_column is None else publication_key_column
+    asked = publication_table(publications, key=publication_key, attributes=attributes)
+    offered = filter_table(
+        filters, key=key_column, text=filter_column, destination=destination_column, how=how
+    )
+    asker = Asker(how, asked.key_type, offered.key_type, offered.destination_type)
+
+    def judge(problems: list[str]) -> None:
+        if problems and on_error == "stop":
+            shown = "\n".join(problems[:PROBLEMS_QUOTED])
+            more = len(problems) - PROBLEMS_QUOTED
+            raise FilterError(shown + (f"\n... and {more:,} more" if more > 0 else ""))
+        for problem in problems:
+            if report is not None:
+                report(problem)
+
+    size = _size(offered)
+    parallelism = _parallelism(publications)
+    if strategy == "auto":
+        strategy = "index" if size.bytes(chosen.filter_bytes) <= chosen.filters_bytes_max else "split"
+    if strategy == "index":
+        built = built_filters(offered, _shards(size.filters, parallelism, chosen))
+        judge(built.problems)
+        return join_by_index(asked, built, asker)
+    if strategy == "zcode":
+        return join_by_zcodes(asked, offered, asker, judge, _shards(size.filters, parallelism, chosen))
+    judge(filter_problems(offered))
+    slices = max(1, math.ceil(size.bytes(chosen.slice_filter_bytes) / chosen.filters_bytes_max))
+    sharing = max(1, math.ceil(parallelism / slices))
+    parts = join_by_slices(asked, offered, replace(asker, partial=True), slices=slices, parts=sharing)
+    return combined(parts, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    filters: int
+    text_bytes: int
+
+    def bytes(self, filter_bytes: int) -> int:
+        return self.filters * filter_bytes + self.text_bytes
+
+
+def _size(filters: FilterTable) -> _Size:
+    from pyspark.sql import functions as F
+
+    row = filters.rows.agg(F.count("*").alias("filters"), F.sum(F.octet_length(TEXT)).alias("text")).first()
+    return _Size(0, 0) if row is None else _Size(row.filters, row.text or 0)
+
+
+def _parallelism(frame: DataFrame) -> int:
+    try:
+        return int(frame.sparkSession.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context to ask
+        return 1
+
+
+def _shards(filters: int, parallelism: int, settings: JoinSettings) -> int:
+    """As many as keep all cores busy, unless they would be tiny, and as many as none gets too large."""
+    useful = min(parallelism, math.ceil(filters / settings.shard_filters_min))
+    return max(1, useful, math.ceil(filters / settings.shard_filters_max))

@@ -1,0 +1,213 @@
+"""What does it cost to distribute notifications?
+
+The self-organising paper, section 3.1: each link has a communication cost, each broker a processing cost, and
+a notification pays for every link and broker of its delivery tree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from braid.errors import ConfigurationError
+from braid.pipeline.metrics.frames import PUBLICATION, within
+from braid.pipeline.metrics.overlay import PRIMARY, Tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["delivery_tree_cost", "forwarding_cost"]
+
+UNIT_COST = 1.0
+"""What a link or a broker costs that no table of costs names."""
+
+# A table of one byte per interest and broker: some megabytes for a thousand trees.
+TREES_AT_ONCE = 1_000
+
+_CROSSED_SCHEMA = "run string, source string, target string, times long"
+
+
+def delivery_tree_cost(
+    publication: DataFrame,
+    delivery: DataFrame,
+    links: DataFrame,
+    *,
+    link_costs: DataFrame | None = None,
+    broker_costs: DataFrame | None = None,
+    from_us: int | None = None,
+    to_us: int | None = None,
+) -> DataFrame:
+    """cost(N, T): the cost of distributing all notifications of a run over its tree of primary links.
+
+    Self-organising paper, Eq. 1 and 2:
+
+        cost(n, T) = sum of p_v over the brokers v + sum of c_e over the links e of the delivery tree of n
+        cost(N, T) = sum of cost(n, T) over the notifications n
+
+    The delivery tree of n is the smallest subtree of T with the broker that published n and all brokers that
+    delivered it. It depends on who is interested and on T only, so notifications of the same publisher broker
+    and interest are priced once. The interval is of publication times.
+
+    Args:
+        publication: `run, publisher, sequence, broker` and `at_us`.
+        delivery: `run, publisher, sequence, broker`.
+        links: `run, source, target, link`; the primary ones are T, a tree.
+        link_costs: `source, target, cost`, in either direction, with `run` where runs differ. Unit costs
+            without it, and for links that it does not name.
+        broker_costs: `broker, cost`, likewise.
+
+    Returns:
+        `run, notifications, communication_cost, processing_cost, cost`.
+    """
+    published = within(publication, from_us, to_us).select(*PUBLICATION, F.col("broker").alias("root"))
+    interested = delivery.groupBy(*PUBLICATION).agg(F.sort_array(F.collect_set("broker")).alias("targets"))
+    trees = (
+        published.join(interested, list(PUBLICATION), "left")
+        .groupBy("run", "root", "targets")
+        .agg(F.count(F.lit(1)).alias("times"))
+    )
+    # New names, because Spark cannot tell apart the columns of two tables that come from one.
+    roots = published.select(F.col("run").alias("of_run"), F.col("root").alias("of_root")).distinct()
+    primary = links.where(F.col("link") == PRIMARY).select("run", "source", "target").distinct()
+    tree_of_root = roots.join(primary, F.col("of_run") == F.col("run")).groupBy("of_run", "of_root")
+    wanted = trees.where(F.col("targets").isNotNull()).groupBy("run", "root")
+    crossed = wanted.cogroup(tree_of_root).applyInArrow(_links_crossed, _CROSSED_SCHEMA)
+    entered = trees.select("run", F.col("root").alias("broker"), "times")
+    return _priced(entered, crossed, link_costs, broker_costs)
+
+
+def _links_crossed(trees: Any, links: Any) -> Any:
+    """How often each link is part of a delivery tree, for the notifications of one publisher broker.
+
+    Seen from the root, the link to a broker is in the delivery tree exactly when the broker lies on the way
+    to one that is interested.
+    """
+    import pyarrow
+
+    if trees.num_rows == 0:
+        return pyarrow.table({name: [] for name in ("run", "source", "target", "times")}).cast(
+            _crossed_schema()
+        )
+    run, root = trees.column("run")[0].as_py(), trees.column("root")[0].as_py()
+    targets = trees.column("targets").combine_chunks()
+    names = targets.flatten().dictionary_encode()
+    pairs = list(zip(links.column("source").to_pylist(), links.column("target").to_pylist(), strict=True))
+    tree = Tree({root, *(broker for pair in pairs for broker in pair)}, pairs, run)
+    reached, parents, distances = tree.from_root(tree.number[root])
+    # Of each target: which brokers lie on the way to it, the root left out.
+    on_way = np.zeros((len(tree.brokers), len(tree.brokers)), bool)
+    for broker in reached[1:]:
+        on_way[broker] = on_way[parents[broker]]
+        on_way[broker, broker] = True
+    interested = names.dictionary.to_pylist()
+    lost = [name for name in interested if name not in tree.number or distances[tree.number[name]] < 0]
+    if lost:
+        raise ConfigurationError(
+            f"run {run!r}: {min(lost)} delivered what was published at {root}, "
+            "and no primary links of the interval lead there"
+        )
+    numbers = np.array([tree.number[name] for name in interested], np.int64)[names.indices.to_numpy()]
+    starts = targets.offsets.to_numpy()[:-1] - targets.offsets[0].as_py()
+    times = trees.column("times").to_numpy()
+    counts = np.zeros(len(tree.brokers), np.int64)
+    for first in range(0, len(starts), TREES_AT_ONCE):
+        begin = starts[first : first + TREES_AT_ONCE]
+        end = starts[first + TREES_AT_ONCE] if first + TREES_AT_ONCE < len(starts) else len(numbers)
+        in_tree = np.logical_or.reduceat(on_way[numbers[begin[0] : end]], begin - begin[0])
+        counts += times[first : first + TREES_AT_ONCE] @ in_tree
+    crossed = [broker for broker in reached[1:] if counts[broker]]
+    return pyarrow.table(
+        {
+            "run": [run] * len(crossed),
+            "source": [tree.brokers[parents[broker]] for broker in crossed],
+            "target": [tree.brokers[broker] for broker in crossed],
+            "times": [int(counts[broker]) for broker in crossed],
+        },
+        _crossed_schema(),
+    )
+
+
+def _crossed_schema() -> Any:
+    import pyarrow
+
+    names = [(name, pyarrow.string()) for name in ("run", "source", "target")]
+    return pyarrow.schema([*names, ("times", pyarrow.int64())])
+
+
+def forwarding_cost(
+    publication: DataFrame,
+    hop: DataFrame,
+    *,
+    link_costs: DataFrame | None = None,
+    broker_costs: DataFrame | None = None,
+    from_us: int | None = None,
+    to_us: int | None = None,
+) -> DataFrame:
+    """What a run really spent on its notifications: Eq. 1 over the links that they crossed.
+
+    Self-organising paper, Eq. 1 and 2, with the links and brokers that each notification came by instead of
+    the smallest tree. On a tree that forwards nothing in vain it equals `delivery_tree_cost`; it also holds
+    while the tree changes. The interval is of publication times for publications and of arrival times for
+    hops.
+
+    Returns:
+        `run, notifications, communication_cost, processing_cost, cost`.
+    """
+    entered = within(publication, from_us, to_us).select("run", "broker", F.lit(1).alias("times"))
+    crossed = within(hop, from_us, to_us).select("run", "source", "target", F.lit(1).alias("times"))
+    return _priced(entered, crossed, link_costs, broker_costs)
+
+
+def _priced(
+    entered: DataFrame, crossed: DataFrame, link_costs: DataFrame | None, broker_costs: DataFrame | None
+) -> DataFrame:
+    """Sum up: `entered` has `run, broker, times`, `crossed` has `run, source, target, times`."""
+    begun = entered.groupBy("run", "broker").agg(F.sum("times").alias("times"))
+    over_links = crossed.groupBy("run", "source", "target").agg(F.sum("times").alias("times"))
+    communication = _with_cost(over_links, _both_ways(link_costs), ["source", "target"])
+    handled = begun.select("run", "broker", "times", F.col("times").alias("notifications")).unionByName(
+        over_links.select("run", F.col("target").alias("broker"), "times", F.lit(0).alias("notifications"))
+    )
+    processing = _with_cost(handled, broker_costs, ["broker"])
+    price = F.col("times") * F.col("cost")
+    nothing = F.lit(0.0)
+    return (
+        processing.select("run", "notifications", nothing.alias("communication"), price.alias("processing"))
+        .unionByName(
+            communication.select(
+                "run",
+                F.lit(0).alias("notifications"),
+                price.alias("communication"),
+                nothing.alias("processing"),
+            )
+        )
+        .groupBy("run")
+        .agg(
+            F.sum("notifications").alias("notifications"),
+            F.sum("communication").alias("communication_cost"),
+            F.sum("processing").alias("processing_cost"),
+        )
+        .withColumn("cost", F.col("communication_cost") + F.col("processing_cost"))
+        .orderBy("run")
+    )
+
+
+def _with_cost(table: DataFrame, costs: DataFrame | None, keys: list[str]) -> DataFrame:
+    if costs is None:
+        return table.withColumn("cost", F.lit(UNIT_COST))
+    keys = ["run", *keys] if "run" in costs.columns else keys
+    costs = costs.select(*keys, F.col("cost").cast("double").alias("cost"))
+    return table.join(costs, keys, "left").na.fill(UNIT_COST, ["cost"])
+
+
+def _both_ways(link_costs: DataFrame | None) -> DataFrame | None:
+    """A link costs the same in both directions unless the table says otherwise."""
+    if link_costs is None:
+        return None
+    others = [name for name in link_costs.columns if name not in ("source", "target")]
+    reverse = link_costs.select(*others, F.col("target").alias("source"), F.col("source").alias("target"))
+    keys: list[str] = [name for name in ("run", "source", "target") if name in link_costs.columns]
+    said = link_costs.select(*keys, "cost")
+    return said.unionByName(reverse.select(*keys, "cost").join(said.select(*keys), keys, "left_anti"))

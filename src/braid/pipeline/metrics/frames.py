@@ -1,0 +1,92 @@
+"""What do all metrics need: an interval of time, periods, and one row per broker that was reached?
+
+A metric takes data frames with the columns of the trace tables and a column `run`, and returns one with
+`run` in front. Times are integer microseconds; an interval `[from_us, to_us)` keeps its beginning and not its
+end, so that intervals side by side count everything once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from braid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "PUBLICATION",
+    "US_PER_S",
+    "at_brokers",
+    "period_start",
+    "ratio",
+    "with_every_period",
+    "within",
+]
+
+US_PER_S = 1_000_000
+
+PUBLICATION = ("run", "publisher", "sequence")
+"""The columns that name one publication of one run."""
+
+
+def within(table: DataFrame, from_us: int | None = None, to_us: int | None = None) -> DataFrame:
+    """The rows with `from_us <= at_us < to_us`; an end that is None is open."""
+    if from_us is not None and to_us is not None and to_us <= from_us:
+        raise ConfigurationError(
+            f"the interval from {from_us} us to {to_us} us is empty: its end must come after its beginning"
+        )
+    if from_us is not None:
+        table = table.where(F.col("at_us") >= from_us)
+    if to_us is not None:
+        table = table.where(F.col("at_us") < to_us)
+    return table
+
+
+def at_brokers(delivery: DataFrame) -> DataFrame:
+    """One row per publication and broker that delivered it: when first, and to how many clients.
+
+    The multipath paper (section 7) counts brokers, not subscribers: "arrive at brokers with local matching
+    subscribers". A broker that serves three subscribers of a publication has delivered it once.
+    """
+    return delivery.groupBy(*PUBLICATION, "broker").agg(
+        F.min("at_us").alias("at_us"),
+        F.min("hops").cast("int").alias("hops"),
+        F.count(F.lit(1)).alias("clients"),
+    )
+
+
+def period_start(period_us: int) -> Column:
+    """The beginning of the period that `at_us` lies in; periods are counted from zero."""
+    if period_us <= 0:
+        raise ConfigurationError(f"a period of {period_us} us: it must be longer than nothing")
+    at_us = F.col("at_us")
+    return (at_us - F.pmod(at_us, F.lit(period_us))).alias("at_us")
+
+
+def with_every_period(
+    series: DataFrame, period_us: int, from_us: int | None = None, to_us: int | None = None
+) -> DataFrame:
+    """Add the missing periods of each run with zeros, so that a mean over the series is a mean over time.
+
+    Without an interval the series of a run goes from its first period to its last.
+    """
+    first = F.min("at_us") if from_us is None else F.lit(from_us - from_us % period_us)
+    last = F.max("at_us") if to_us is None else F.lit((to_us - 1) - (to_us - 1) % period_us)
+    periods = series.groupBy("run").agg(
+        F.explode(F.sequence(first, last, F.lit(period_us))).alias("at_us"),
+    )
+    columns = [name for name in series.columns if name not in ("run", "at_us")]
+    return (
+        periods.join(series, ["run", "at_us"], "left")
+        .na.fill(0, columns)
+        .select("run", "at_us", *columns)
+        .orderBy("run", "at_us")
+    )
+
+
+def ratio(numerator: Column, denominator: Column) -> Column:
+    """A quotient that is NULL where there is nothing to divide by."""
+    return F.when(denominator != 0, numerator.cast("double") / denominator)

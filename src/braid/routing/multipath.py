@@ -1,0 +1,194 @@
+"""How do overlay maps turn matching anchors into next hops?
+
+`MultipathForwarding` plugs the path computations of the multipath paper (section 5) into a broker. Matching
+names destinations: local ones, links, and *anchors*, brokers further away on the path to a subscriber. The
+working map says which link stands for an anchor, and a strategy chooses among those links.
+
+The working subscription table of the paper is not a table here. Matching answers with anchors of the master
+table; which link stands for them is looked up afterwards, in a dictionary of a few dozen entries that is made
+anew when a link changes. So a change of links costs nothing that grows with the number of subscriptions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable
+
+    from braid.matching.columns import IntArray
+    from braid.matching.matcher import Reached
+    from braid.routing.paths import Paths
+    from braid.routing.working_map import WorkingMap
+
+__all__ = ["Anchored", "MultipathForwarding"]
+
+# Computed paths that are remembered; each takes some hundred bytes.
+REMEMBERED_MAX = 65_536
+
+
+class Anchored(NamedTuple):
+    """Subscriptions that came from the neighbour `origin` and are anchored further away."""
+
+    origin: str
+    anchor: str
+    exact: bool = True
+    """Whether the subscribers are clients of the anchor itself, not of brokers beyond it."""
+
+
+class _Hops(NamedTuple):
+    links: tuple[str, ...]
+    """The real links that get a copy."""
+    counted: tuple[str, ...]
+    """The links and candidates that the publication is meant for."""
+
+
+class MultipathForwarding:
+    """Chooses links by a working map; along the tree while there is none.
+
+    Args:
+        links: the neighbours, as a view that stays current.
+        sent: told how many publications were meant for which link or candidate.
+    """
+
+    def __init__(self, links: Collection[str], sent: Callable[[str, int], None]) -> None:
+        self._links = links
+        self._sent = sent
+        self._working: WorkingMap | None = None
+        self._paths: Paths | None = None
+        self._bits: dict[Hashable, int] = {}
+        self._remembered: dict[int, _Hops] = {}
+
+    def use(self, working: WorkingMap | None, paths: Paths | None) -> None:
+        """From now on compute paths so; without a map or paths publications follow the tree."""
+        self._working = working if paths is not None else None
+        self._paths = paths
+        self._bits = {}
+        self._remembered = {}
+
+    def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool, rows: int) -> Reached:
+        """Links by name, then local destinations as they are listed, each with its rows.
+
+        Args:
+            reached: which destinations want which rows.
+            came_from: the neighbour in whose direction the batch came from; it does not go back there.
+            ordered: whether publications must not overtake each other.
+            rows: how many there are.
+        """
+        working, paths = self._working, self._paths
+        if ordered or working is None or paths is None:
+            return self._along_the_tree(reached, came_from)
+        local: list[tuple[Hashable, IntArray | None]] = []
+        base = 0
+        some: list[tuple[int, IntArray]] = []
+        bits = self._bits
+        for hop in reached:
+            destination = hop[0]
+            bit = bits.get(destination)
+            if bit is None:
+                bit = bits[destination] = self._bit(working, destination)
+            if not bit:
+                local.append(hop)
+            elif hop[1] is None:
+                base |= bit
+            else:
+                some.append((bit, hop[1]))
+        upstream = working.branch(came_from) if isinstance(came_from, str) else 0
+        if not some:
+            anchors = base & ~upstream
+            if not anchors:
+                return local
+            hops = self._hops(working, paths, anchors)
+            for link in hops.counted:
+                self._sent(link, rows)
+            return [*((link, None) for link in hops.links), *local]
+        return [*self._by_rows(working, paths, base, some, upstream, rows), *local]
+
+    def _by_rows(
+        self,
+        working: WorkingMap,
+        paths: Paths,
+        base: int,
+        some: list[tuple[int, IntArray]],
+        upstream: int,
+        rows: int,
+    ) -> Reached:
+        """Rows that reach the same anchors take the same way, so it is computed once for them."""
+        # Few brokers have more than 63 links; for them Python's own integers do.
+        small = len(working.links) <= 62
+        masks = np.full(rows, base, np.int64 if small else object)
+        for bit, wanted in some:
+            masks[wanted] |= bit
+        masks &= ~upstream
+        kinds, inverse = np.unique(masks, return_inverse=True)
+        taken: dict[str, list[IntArray]] = {}
+        for kind, mask in enumerate(kinds.tolist()):
+            if not mask:
+                continue
+            hops = self._hops(working, paths, mask)
+            same = np.flatnonzero(inverse == kind)
+            for link in hops.links:
+                taken.setdefault(link, []).append(same)
+            for link in hops.counted:
+                self._sent(link, len(same))
+        found: list[tuple[Hashable, IntArray | None]] = []
+        for link in sorted(taken):
+            parts = taken[link]
+            chosen = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            found.append((link, None if len(chosen) == rows else chosen))
+        return found
+
+    def _hops(self, working: WorkingMap, paths: Paths, anchors: int) -> _Hops:
+        hops = self._remembered.get(anchors)
+        if hops is None:
+            meant = paths(working, anchors)
+            real = working.funnelled(meant)
+            hops = _Hops(tuple(sorted(working.names(real))), tuple(working.names(meant)))
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[anchors] = hops
+        return hops
+
+    def _bit(self, working: WorkingMap, destination: Hashable) -> int:
+        """The bit of the link that stands for a destination; 0 for a local one."""
+        if isinstance(destination, Anchored):
+            number = working.substitute(destination.anchor)
+            # An anchor that is not on the map, or seems to lie elsewhere, is reached as on the tree.
+            if number is None or working.overlay.toward(destination.anchor) != destination.origin:
+                number = working.number(destination.origin)
+        elif destination in self._links:
+            number = working.number(str(destination))
+        else:
+            return 0
+        return 0 if number is None else 1 << number
+
+    def _along_the_tree(self, reached: Reached, came_from: Hashable | None) -> Reached:
+        """S0: every neighbour behind which something is wanted."""
+        links: dict[str, list[IntArray] | None] = {}
+        local: list[tuple[Hashable, IntArray | None]] = []
+        for hop in reached:
+            destination, wanted = hop
+            if isinstance(destination, Anchored):
+                link = destination.origin
+            elif destination in self._links:
+                link = str(destination)
+            else:
+                local.append(hop)
+                continue
+            if link == came_from:
+                continue
+            parts = links.setdefault(link, [])
+            if wanted is None:
+                links[link] = None
+            elif parts is not None:
+                parts.append(wanted)
+        found: list[tuple[Hashable, IntArray | None]] = []
+        for link in sorted(links):
+            parts = links[link]
+            if not parts:
+                found.append((link, None))
+            else:
+                found.append((link, parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))))
+        return found + local

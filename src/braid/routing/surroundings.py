@@ -1,0 +1,151 @@
+"""How does every broker come to know the network around it?
+
+Each broker tells every neighbour which brokers lie behind it as seen from there, as far as the neighbour
+wants to see (its delta), with the link that leads to each. What a neighbour told is passed on one hop
+further, so that a join or a leave is known within delta hops and no further (multipath paper, section 3).
+Only changes are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from braid.routing.overlay_map import OverlayMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Place", "Surroundings", "SurroundingsChange"]
+
+
+class Place(NamedTuple):
+    """A broker, the one before it on the way there, and where it can be dialled."""
+
+    broker: str
+    before: str
+    address: str
+
+
+class SurroundingsChange(NamedTuple):
+    """What one neighbour has to hear."""
+
+    added: list[Place]
+    """New, or with another place or address; the nearer ones first."""
+    removed: list[str]
+
+
+class Surroundings:
+    """What one broker knows of the network, by the neighbour it heard it from.
+
+    A broker that several neighbours speak of counts where it was heard of last; such a state passes, because
+    the network is a tree.
+    """
+
+    def __init__(self, centre: str, address: str, delta: int) -> None:
+        self.centre = centre
+        self.address = address
+        self.delta = delta
+        """How far this broker wants to see."""
+        self.version = 0
+        """Rises with every change."""
+        self._heard: dict[str, dict[str, Place]] = {}
+        self._told: dict[str, dict[str, Place]] = {}
+        self._wishes: dict[str, int] = {}
+        self._stale: dict[str, set[str]] = {}
+        self._map: OverlayMap | None = None
+        self._addresses: dict[str, str] = {}
+
+    # What neighbours say.
+
+    def meet(self, neighbour: str, address: str, delta: int) -> None:
+        """There is a link to a neighbour that wants to see so far; what it knows it says anew.
+
+        One that has started again does not know yet what it knew before. Until it does, that stays in sight.
+        """
+        heard = self._heard.setdefault(neighbour, {})
+        self._stale[neighbour] = set(heard) - {neighbour}
+        heard[neighbour] = Place(neighbour, self.centre, address)
+        self._told[neighbour] = {}
+        self._wishes[neighbour] = delta
+        self._changed()
+
+    def complete(self, neighbour: str) -> None:
+        """A neighbour has said everything: what it did not repeat is not there any more."""
+        stale = self._stale.pop(neighbour, set())
+        if stale:
+            for broker in stale:
+                self._heard[neighbour].pop(broker, None)
+            self._changed()
+
+    def lose(self, neighbour: str) -> None:
+        """The link is no more, and everything behind it is out of sight."""
+        if self._heard.pop(neighbour, None) is not None:
+            del self._told[neighbour], self._wishes[neighbour]
+            self._stale.pop(neighbour, None)
+            self._changed()
+
+    def hear(self, neighbour: str, added: Iterable[Place], removed: Iterable[str]) -> None:
+        """A neighbour says what has changed behind it."""
+        heard = self._heard.get(neighbour)
+        if heard is None:
+            return
+        stale = self._stale.get(neighbour, set())
+        for broker in removed:
+            if broker != neighbour:
+                heard.pop(broker, None)
+        for place in added:
+            stale.discard(place.broker)
+            if place.broker not in (neighbour, self.centre):
+                heard[place.broker] = place
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._map = None
+
+    # What follows from it.
+
+    def map(self) -> OverlayMap:
+        """The master overlay map."""
+        if self._map is None:
+            parents: dict[str, str] = {}
+            self._addresses = {}
+            for neighbour in sorted(self._heard):
+                for place in self._heard[neighbour].values():
+                    parents[place.broker] = place.before
+                    self._addresses[place.broker] = place.address
+            for neighbour in self._heard:
+                parents[neighbour] = self.centre
+            self._map = OverlayMap(self.centre, parents).within(self.delta)
+        return self._map
+
+    def address_of(self, broker: str) -> str:
+        """Where a broker of the map can be dialled; empty if nobody knows."""
+        self.map()
+        return self._addresses.get(broker, "")
+
+    def wish_of(self, neighbour: str) -> int:
+        """How far a neighbour wants to see."""
+        return self._wishes.get(neighbour, 1)
+
+    def news_for(self, neighbour: str) -> SurroundingsChange | None:
+        """What a neighbour has to hear now; it counts as told. None if nothing has changed for it."""
+        told = self._told.get(neighbour)
+        if told is None:
+            return None
+        present: dict[str, Place] = {}
+        # The neighbour itself sees us at distance 1, so what is at distance d here is at d + 1 there.
+        farthest = self._wishes[neighbour] - 1
+        if farthest > 0:
+            overlay = self.map()
+            for broker in overlay.brokers:
+                if overlay.distance(broker) > farthest:
+                    break
+                before = overlay.parent(broker)
+                # What is behind the neighbour itself it knows better.
+                if broker != neighbour and (before in present or before == self.centre):
+                    present[broker] = Place(broker, before, self._addresses[broker])
+        added = [place for broker, place in present.items() if told.get(broker) != place]
+        removed = sorted(told.keys() - present.keys())
+        self._told[neighbour] = present
+        return SurroundingsChange(added, removed) if added or removed else None
