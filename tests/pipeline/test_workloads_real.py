@@ -16,7 +16,7 @@ import pytest
 
 import braid
 from braid.errors import ConfigurationError
-from braid.pipeline.datasets import MESSAGES, QUOTES, data_file
+from braid.pipeline.datasets import MESSAGES, QUOTES, dataset
 from braid.pipeline.workloads import attribute_rows, workload
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_missing_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def real(name: str) -> None:
     """Skip the test where the data is absent."""
     try:
-        data_file(name)
+        dataset(name)
     except ConfigurationError as problem:
         pytest.skip(str(problem))
 

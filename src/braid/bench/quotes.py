@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from braid.bench.workloads import Conditions, Workload, random_stream
-from braid.pipeline.datasets import QUOTES, data_file, quote_attributes, read_quotes
+from braid.pipeline.datasets import QUOTES, dataset, quote_attributes, read_quotes
 
 __all__ = ["quotes_workload"]
 
@@ -25,7 +25,7 @@ BAND_OF_ALL = (0.0005, 0.01)
 
 def quotes_workload(name: str, filters: int, publications: int, seed: int) -> Workload:
     """Filters over the quotes, and quotes in random order as publications."""
-    lines, symbols, close, volume = read_quotes(data_file(QUOTES))
+    lines, symbols, close, volume = read_quotes(dataset(QUOTES))
     words: dict[str, int] = {}
     symbol = np.array([words.setdefault(each, len(words)) for each in symbols])
     # A symbol is asked for as often as it is quoted, which drawing a random quote gives directly.

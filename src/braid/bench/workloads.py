@@ -129,9 +129,9 @@ def make_workload(name: str, filters: int, publications: int, seed: int) -> Work
 def require_data(name: str) -> None:
     """A `ConfigurationError` when the workload needs data that this machine lacks."""
     if name == "W4":
-        from braid.pipeline.datasets import QUOTES, data_file
+        from braid.pipeline.datasets import QUOTES, dataset
 
-        data_file(QUOTES)
+        dataset(QUOTES)
 
 
 def _ranges(name: str, filters: int, publications: int, seed: int) -> Workload:

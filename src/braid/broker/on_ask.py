@@ -121,12 +121,16 @@ class OperatorDesk:
                 "links": {name: link._asdict() for name, link in tables.links.items()},
             },
             "clients": len(clients),
+            "mesh": self._mesh.overlay(),
             "links": len(links),
             "links_up": sum(link.connection is not None for link in links),
             "ready": self._links.ready,
             "link_waiting_bytes": {link.name: link.channel.waiting_bytes for link in links},
             "link_unacknowledged_bytes": {link.name: link.channel.unacknowledged_bytes for link in links},
             "link_unsettled_bytes": {link.name: link.channel.unsettled_bytes for link in links},
+            "soft_link_waiting_bytes": {
+                name: soft.channel.waiting_bytes for name, soft in self._mesh.outgoing.items()
+            },
             "client_waiting_bytes": sum(client.channel.waiting_bytes for client in clients),
             "clients_behind": sum(client.behind_since_us is not None for client in clients),
             "durable_logs": {

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, ProfiledPlanner, Uplink
 from braid.broker.parties import Link, SoftLink
+from braid.broker.settings import DELTA_MAX, checked_strategy
 from braid.errors import ConfigurationError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations, unpacked_destinations
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
-from braid.routing import PATHS, Place, Surroundings, WorkingMap, split_destinations
+from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap, split_destinations
 from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ class MeshDesk:
 
     def use_strategy(self, strategy: str) -> None:
         """Forward by another strategy from now on."""
-        from braid.broker.settings import checked_strategy
-
         try:
             checked = checked_strategy(strategy, self._settings.delta)
         except ConfigurationError as error:
@@ -210,13 +209,22 @@ class MeshDesk:
         if news is not None:
             self._postroom.tell(link, Nearby(list[tuple[str, str, str]](news.added), news.removed))
 
-    def anchor_for(self, link: str, anchor: str) -> str:
-        """The anchor under which a neighbour is to know what is anchored at a broker; empty: at us."""
+    def anchor_for(self, link: str, anchor: Anchor | None) -> Anchor:
+        """How a neighbour is to know what has an anchor, or (None) is for somebody here.
+
+        Only those who see everything put destinations into sets, so only they are told what is exact: it
+        costs some covering.
+        """
         wish = self.surroundings.wish_of(link)
+        everything = wish >= DELTA_MAX
+        if anchor is None:
+            return Anchor("", everything)
         if wish < 2:
-            return ""
-        moved = self.surroundings.map().anchor_for_neighbour(anchor, wish)
-        return "" if moved == self._settings.broker_id else moved
+            return HERE
+        moved = self.surroundings.map().anchor_for_neighbour(anchor.broker, wish)
+        if moved == self._settings.broker_id:
+            return HERE
+        return Anchor(moved, everything and anchor.exact and moved == anchor.broker)
 
     def direction_of(self, party: Party | None) -> str | None:
         """The neighbour in whose direction somebody lies; None for clients and strangers."""

@@ -17,7 +17,7 @@ from braid.errors import FilterError, RemoteProtocolError, RequestRefusedError
 from braid.language import Filter
 from braid.matching import FilterIndex
 from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
-from braid.routing import ANYTHING, RoutingTables, Verb
+from braid.routing import ANYTHING, Anchor, RoutingTables, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -142,7 +142,11 @@ class SubscriptionDesk:
             for message in messages
             if not message.key.startswith(self._own)
         ]
-        anchors = {message.key: message.anchor or link.name for message in messages} if self._far else None
+        anchors = (
+            {message.key: Anchor(message.anchor or link.name, message.exact) for message in messages}
+            if self._far
+            else None
+        )
         tells = self.tables.subscribe(items, link.name, link=True, anchors=anchors)
         link.stale_subscriptions.difference_update(message.key for message in messages)
         self._inform(tells)
@@ -354,7 +358,7 @@ def _message_of(tell: Tell, request: int) -> Message:
         return Unadvertise(request, tell.key)
     if tell.verb is Verb.ADVERTISE:
         return Advertise(request, tell.key, str(tell.filter))
-    return Subscribe(request, tell.key, str(tell.filter), anchor=tell.anchor)
+    return Subscribe(request, tell.key, str(tell.filter), anchor=tell.anchor.broker, exact=tell.anchor.exact)
 
 
 def _ignore(party: Party) -> None:

@@ -213,6 +213,7 @@ class _LogLevel(StrEnum):
         "braid broker --id A",
         "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
         "braid broker --config broker.toml --http 127.0.0.1:9000",
+        "braid broker --id C --neighbor 127.0.0.1:7001 --listen 127.0.0.1:7002 --strategy S2 --fanout 8",
         "braid broker --print-config > broker.toml",
     )
 )
@@ -237,6 +238,27 @@ def broker(
     neighbors: Annotated[
         list[str] | None,
         typer.Option("--neighbor", "--neighbour", metavar="ADDRESS", help="A broker to link to; repeatable."),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            help="How publications are forwarded: S0 along the tree; S1, S2, SH, SB over soft links as well. "
+            "\\[default: S0]",
+        ),
+    ] = None,
+    delta: Annotated[
+        int | None,
+        typer.Option(
+            "--delta",
+            metavar="N",
+            help="How many links far it sees; 0: as the strategy needs it. \\[default: 0]",
+        ),
+    ] = None,
+    fanout: Annotated[
+        int | None,
+        typer.Option("--fanout", metavar="N", help="Links and soft links at most. \\[default: 16]"),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -313,6 +335,9 @@ def broker(
                     ("broker", "broker_id"): broker_id,
                     ("broker", "address"): address,
                     ("broker", "neighbours"): tuple(neighbors) if neighbors else None,
+                    ("broker", "strategy"): strategy,
+                    ("broker", "delta"): delta,
+                    ("soft_links", "fanout"): fanout,
                     ("listener", "listen"): listen,
                     ("listener", "insecure"): insecure,
                     ("store", "data_dir"): data_dir,

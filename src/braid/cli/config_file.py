@@ -23,7 +23,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from braid.broker.settings import BrokerSettings
+from braid.adaptation import SoftLinkSettings
+from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
 from braid.protocol import ChannelSettings
 from braid.protocol.log import Retention
@@ -153,11 +154,17 @@ class Key:
     """The type of its values."""
     default: Any
     meaning: str
+    least: int
+    """The least whole number it can be."""
 
 
 # The tables in the order of the file; one may be made of several groups of settings.
 _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "broker": ("The broker itself.", (BrokerSettings,)),
+    "soft_links": (
+        "Shortcuts past brokers, for the strategies other than S0: how many, and how they are chosen.",
+        (SoftLinkSettings,),
+    ),
     "link": ("How much may be under way on a link to a neighbour.", (ChannelSettings,)),
     "client": ("How much may be under way on a client's connection.", (ChannelSettings,)),
     "listener": ("Where clients and neighbours connect.", (ListenerSettings,)),
@@ -173,7 +180,11 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "trace": ("What is written down of each publication.", (TraceSettings,)),
     "directory": ("Where brokers find each other.", (DirectoryChoice, DirectorySettings)),
 }
-_OWN_TABLES = ("link", "client")
+_OWN_TABLES = ("soft_links", "link", "client")
+# Whole numbers that may be 0; all others are 1 or more.
+_FROM_ZERO = {("broker", "delta"), ("soft_links", "candidates_max"), ("soft_links", "rest_reviews")}
+# Texts that are one of a few.
+_CHOICES = {("broker", "strategy"): Literal[tuple(STRATEGIES)]}
 # What is only true of the file.
 _ADDITIONS = {
     ("broker", "address"): " Left out, it is the listener's, which is right where that names one host.",
@@ -194,7 +205,9 @@ def keys_of(table: str) -> dict[str, Key]:
             if table == "client":
                 default = getattr(_client_defaults(), field.name)
             meaning = meanings[field.name] + _ADDITIONS.get((table, field.name), "")
-            found[field.name] = Key(table, field.name, hints[field.name], default, meaning)
+            place = (table, field.name)
+            hint = _CHOICES.get(place, hints[field.name])
+            found[field.name] = Key(table, field.name, hint, default, meaning, int(place not in _FROM_ZERO))
     return found
 
 
@@ -242,7 +255,7 @@ def read_values(path: str | Path) -> Values:
             if name not in known:
                 raise _unknown(str(path), f"table [{table}]", name, known)
             where = f"configuration file {path}, table [{table}], key {name!r}"
-            values[table][name] = _checked(where, known[name].hint, value, Path(path).parent)
+            values[table][name] = _checked(where, known[name], value, Path(path).parent)
     return values
 
 
@@ -258,8 +271,9 @@ def _unknown(path: str, where: str, name: str, known: Mapping[str, object]) -> C
     return ConfigurationError(f"configuration file {path}, {where}, key {name!r}: is not known; {hint}")
 
 
-def _checked(where: str, hint: Any, value: Any, folder: Path) -> Any:
+def _checked(where: str, key: Key, value: Any, folder: Path) -> Any:
     """The value as its setting wants it."""
+    hint = key.hint
     choices = [each for each in get_args(hint) if each is not type(None)]
     if get_origin(hint) is Literal:
         if value not in choices:
@@ -277,8 +291,8 @@ def _checked(where: str, hint: Any, value: Any, folder: Path) -> Any:
         return tuple(value)
     if hint is bool and not isinstance(value, bool):
         raise ConfigurationError(f"{where}: must be true or false, not {value!r}")
-    if hint is int and (type(value) is not int or value < 1):
-        raise ConfigurationError(f"{where}: must be a whole number of at least 1, not {value!r}")
+    if hint is int and (type(value) is not int or value < key.least):
+        raise ConfigurationError(f"{where}: must be a whole number of at least {key.least}, not {value!r}")
     if hint is float:
         if type(value) not in (int, float):
             raise ConfigurationError(f"{where}: must be a number, not {value!r}")
@@ -319,6 +333,7 @@ def make_configuration(values: Mapping[str, Mapping[str, Any]]) -> Configuration
         return Configuration(
             broker=replace(
                 settings,
+                soft_links=SoftLinkSettings(**values.get("soft_links", {})),
                 link=replace(settings.link, **values.get("link", {})),
                 client=replace(settings.client, **values.get("client", {})),
             ),

@@ -1,4 +1,4 @@
-"""Where is the real data, and what does it say?
+"""What do quotes and messages of the real world say?
 
 Nothing of it is part of Braid. It is read from the directory named by the environment variable BRAID_DATA:
 
@@ -9,25 +9,26 @@ Nothing of it is part of Braid. It is read from the directory named by the envir
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import tarfile
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from braid.errors import ConfigurationError
+from braid.sim.real_data import data_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
 __all__ = [
     "MESSAGES",
     "QUOTES",
     "Quotes",
-    "data_file",
+    "dataset",
     "quote_attributes",
     "read_messages",
     "read_quotes",
@@ -56,20 +57,9 @@ class Quotes(NamedTuple):
     volume: NDArray[np.float64]
 
 
-def data_file(name: str) -> Path:
+def dataset(name: str) -> Path:
     """Where a file of real data is, or a `ConfigurationError` that says how to provide it."""
-    directory = os.environ.get("BRAID_DATA")
-    if directory is not None:
-        path = Path(directory) / name
-    else:
-        # Beside the project, where `src/braid/pipeline/datasets.py` lies three levels down.
-        path = Path(__file__).resolve().parents[3].parent / "shared" / "data" / name
-    if not path.is_file():
-        raise ConfigurationError(
-            f"{name} is missing: {_WHAT.get(name, 'real data')}; "
-            "set BRAID_DATA to the directory that holds it"
-        )
-    return path
+    return data_file(name, _WHAT[name])
 
 
 def read_quotes(path: Path) -> Quotes:

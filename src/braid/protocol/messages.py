@@ -146,6 +146,8 @@ class Subscribe(_Message, tag=10, frozen=True):
     anchor: str = ""
     """Between brokers: the broker on the way to the subscriber that publications can be sent to, as far away
     as the receiver wants to see; empty: the sender itself."""
+    exact: bool = False
+    """Between brokers: whether the subscribers are clients of the anchor itself, and this hides no others."""
 
 
 class Unsubscribe(_Message, tag=11, frozen=True):

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.covering_set import Change, CoveringSet, Removal
 from braid.routing.delegation import split_destinations
 from braid.routing.duplicates import DuplicateFilter
@@ -26,7 +27,9 @@ from braid.routing.working_map import WorkingMap
 
 __all__ = [
     "ANYTHING",
+    "HERE",
     "PATHS",
+    "Anchor",
     "Anchored",
     "Change",
     "CoveringSet",

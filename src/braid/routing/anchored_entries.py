@@ -2,12 +2,13 @@
 
 A filter hides another one only if both have the same anchor at the receiver (multipath paper, section 4):
 with another anchor the hidden one would be served elsewhere, or not at all. Where anchors are not used, all
-have the same, and covering works over the whole link.
+have the same, and covering works over the whole link. An anchor is *exact* if the subscribers are clients of
+that very broker; a set of destinations must know, so exact ones do not hide others.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from braid.routing.covering_set import Change, CoveringSet
 
@@ -16,15 +17,28 @@ if TYPE_CHECKING:
 
     from braid.language.filters import Filter
 
-__all__ = ["AnchoredEntries"]
+__all__ = ["HERE", "Anchor", "AnchoredEntries"]
+
+
+class Anchor(NamedTuple):
+    """Where the receiver can send publications to."""
+
+    broker: str
+    """Empty: to whoever tells it."""
+    exact: bool = False
+    """Whether the subscribers are clients of that broker itself, not of others beyond it."""
+
+
+HERE = Anchor("")
+"""What is told without anchors."""
 
 
 class AnchoredEntries:
     """A covering set for each anchor."""
 
     def __init__(self) -> None:
-        self._sets: dict[str, CoveringSet] = {}
-        self._anchors: dict[str, str] = {}
+        self._sets: dict[Anchor, CoveringSet] = {}
+        self._anchors: dict[str, Anchor] = {}
 
     def __len__(self) -> int:
         return len(self._anchors)
@@ -54,14 +68,14 @@ class AnchoredEntries:
         """The filter under a key, or an equal one."""
         return self._sets[self._anchors[key]].filter_of(key)
 
-    def anchor_of(self, key: str) -> str:
+    def anchor_of(self, key: str) -> Anchor:
         """The anchor under a key."""
         return self._anchors[key]
 
-    def change(self, removed: Iterable[str], added: Sequence[tuple[str, Filter, str]]) -> Change:
+    def change(self, removed: Iterable[str], added: Sequence[tuple[str, Filter, Anchor]]) -> Change:
         """Remove and add at once; what is added has an anchor. A removed key may be added again."""
-        gone: dict[str, list[str]] = {}
-        new: dict[str, list[tuple[str, Filter]]] = {}
+        gone: dict[Anchor, list[str]] = {}
+        new: dict[Anchor, list[tuple[str, Filter]]] = {}
         for key in removed:
             gone.setdefault(self._anchors.pop(key), []).append(key)
         for key, filter, anchor in added:

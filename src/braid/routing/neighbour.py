@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from braid.routing.anchored_entries import AnchoredEntries
+from braid.routing.anchored_entries import HERE, Anchor, AnchoredEntries
 from braid.routing.overlap import OverlapIndex
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class Tell(NamedTuple):
     key: str
     filter: Filter | None
     """None when something is taken back."""
-    anchor: str = ""
-    """Where the neighbour can send publications for a subscription; empty: to us."""
+    anchor: Anchor = HERE
+    """Where the neighbour can send publications for a subscription."""
 
     def __str__(self) -> str:
         rest = "" if self.filter is None else f" to {self.filter}"
-        where = f" at {self.anchor}" if self.anchor else ""
+        where = f" at {self.anchor.broker}" if self.anchor.broker else ""
         return f"{self.link}: {self.verb.value} {self.key}{rest}{where}"
 
 
@@ -118,7 +118,7 @@ class Neighbour:
         return self._entries[kind]
 
     def change(
-        self, kind: Kind, removed: Iterable[str], added: Sequence[tuple[str, Filter, str]]
+        self, kind: Kind, removed: Iterable[str], added: Sequence[tuple[str, Filter, Anchor]]
     ) -> list[Tell]:
         """Remove what is there of `removed`, and add (with anchors); the answer is what it must hear."""
         entries = self._entries[kind]
@@ -135,7 +135,7 @@ class Neighbour:
         return tells
 
     def replace(
-        self, kind: Kind, key: str, filter: Filter, wanted: bool, equal: bool, anchor: str = ""
+        self, kind: Kind, key: str, filter: Filter, wanted: bool, equal: bool, anchor: Anchor = HERE
     ) -> list[Tell]:
         """A key's filter or anchor, or whether it is wanted, may have changed."""
         entries = self._entries[kind]

@@ -20,6 +20,7 @@ import numpy as np
 from braid.errors import LocalProtocolError
 from braid.language.filters import Filter
 from braid.matching.matcher import Matcher, OwnMatching
+from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.multipath import Anchored
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
@@ -50,8 +51,8 @@ class _Entry(NamedTuple):
     """Rises with every entry, so that what comes out of sets can be put in order."""
     filter: Filter
     origin: Hashable
-    anchor: str
-    """The broker at or beyond a neighbour that publications can be sent to; empty where nobody asks."""
+    anchor: Anchor
+    """The broker at or beyond a neighbour that publications can be sent to; `HERE` where nobody asks."""
     destination: Hashable
     """What matching names for it."""
 
@@ -83,11 +84,9 @@ class _Entries:
             chosen = sorted(keys, key=lambda key: self._entries[key].number)
         return [(key, self._entries[key].filter) for key in chosen if self._entries[key].origin != origin]
 
-    def put(self, key: str, filter: Filter, origin: Hashable, anchor: str = "") -> _Entry:
+    def put(self, key: str, filter: Filter, origin: Hashable, anchor: Anchor = HERE) -> _Entry:
         self._number_last += 1
-        # A key begins with the broker whose client's it is.
-        home = key.partition("/")[0]
-        destination = Anchored(str(origin), anchor, home == anchor) if anchor else origin
+        destination = Anchored(str(origin), anchor.broker, anchor.exact) if anchor.broker else origin
         entry = self._entries[key] = _Entry(self._number_last, filter, origin, anchor, destination)
         self._by_origin.setdefault(origin, {})[key] = None
         return entry
@@ -137,8 +136,8 @@ class RoutingTables:
         """Those that matching can name, with how many subscriptions they have."""
         self._takes_all: Counter[Hashable] = Counter()
         """Those of them that want everything, with how many subscriptions say so."""
-        self.anchor_for: Callable[[str, str], str] = lambda link, anchor: ""
-        """The anchor under which a neighbour is to know what is anchored at a broker; empty: at us."""
+        self.anchor_for: Callable[[str, Anchor | None], Anchor] = lambda link, anchor: HERE
+        """How a neighbour is to know what has an anchor, or (None) is for somebody here."""
 
     # Links.
 
@@ -173,7 +172,7 @@ class RoutingTables:
         origin: Hashable,
         *,
         link: bool,
-        anchors: Mapping[str, str] | None = None,
+        anchors: Mapping[str, Anchor] | None = None,
     ) -> list[Tell]:
         """Subscriptions from a neighbour (`link`) or for a local destination.
 
@@ -191,7 +190,7 @@ class RoutingTables:
             # One by one: each replacement is safe by itself, several at once need not be.
             tells += self._subscribe_new(fresh, origin, anchors)
             fresh = {}
-            tells += self._subscribe_again(key, filter, origin, anchors.get(key, ""))
+            tells += self._subscribe_again(key, filter, origin, anchors.get(key, HERE))
         return tells + self._subscribe_new(fresh, origin, anchors)
 
     def unsubscribe(self, keys: Iterable[str], *, origin: Hashable = None) -> list[Tell]:
@@ -204,12 +203,12 @@ class RoutingTables:
         ]
 
     def _subscribe_new(
-        self, fresh: Mapping[str, Filter], origin: Hashable, anchors: Mapping[str, str]
+        self, fresh: Mapping[str, Filter], origin: Hashable, anchors: Mapping[str, Anchor]
     ) -> list[Tell]:
         if not fresh:
             return []
         entries = {
-            key: self._subscriptions.put(key, filter, origin, anchors.get(key, ""))
+            key: self._subscriptions.put(key, filter, origin, anchors.get(key, HERE))
             for key, filter in fresh.items()
         }
         self.matcher.add_many([(key, entry.filter, entry.destination) for key, entry in entries.items()])
@@ -222,7 +221,7 @@ class RoutingTables:
                 tells += neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
         return tells
 
-    def _subscribe_again(self, key: str, filter: Filter, origin: Hashable, anchor: str) -> list[Tell]:
+    def _subscribe_again(self, key: str, filter: Filter, origin: Hashable, anchor: Anchor) -> list[Tell]:
         known = self._subscriptions.get(key)
         if known is None or (known.filter == filter and (known.origin, known.anchor) == (origin, anchor)):
             return []
@@ -245,18 +244,20 @@ class RoutingTables:
 
     def _anchored(
         self, neighbour: Neighbour, items: Iterable[tuple[str, Filter]]
-    ) -> list[tuple[str, Filter, str]]:
+    ) -> list[tuple[str, Filter, Anchor]]:
         """Subscriptions with the anchors under which a neighbour is to know them."""
         found = []
         for key, filter in items:
             entry = self._subscriptions.get(key)
-            found.append((key, filter, self._anchor_at(neighbour, entry) if entry is not None else ""))
+            found.append((key, filter, self._anchor_at(neighbour, entry) if entry is not None else HERE))
         return found
 
-    def _anchor_at(self, neighbour: Neighbour, entry: _Entry) -> str:
+    def _anchor_at(self, neighbour: Neighbour, entry: _Entry) -> Anchor:
         if self._neighbour(entry.origin) is None:
-            return ""
-        return self.anchor_for(neighbour.link, entry.anchor or str(entry.origin))
+            return self.anchor_for(neighbour.link, None)
+        return self.anchor_for(
+            neighbour.link, entry.anchor if entry.anchor.broker else Anchor(str(entry.origin))
+        )
 
     def reanchor(self, link: str) -> list[Tell]:
         """Tell a neighbour anew what is anchored otherwise now, because it wants to see more or less."""
@@ -475,9 +476,9 @@ class RoutingTables:
             raise LocalProtocolError(f"the origin {origin!r} {problem}")
 
 
-def _unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, str]]:
+def _unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, Anchor]]:
     """Advertisements have no anchor: they are told of wherever they come from."""
-    return [(key, filter, "") for key, filter in items]
+    return [(key, filter, HERE) for key, filter in items]
 
 
 def _count_off(counter: Counter[Hashable], destination: Hashable) -> None:

@@ -70,6 +70,15 @@ _LINK_GAUGES: Final = {
     "link_waiting_bytes": "Bytes waiting to be sent to a neighbour.",
     "link_unacknowledged_bytes": "Bytes sent to a neighbour that has not acknowledged them.",
     "link_unsettled_bytes": "Bytes of acknowledged delivery that those behind a neighbour have not settled.",
+    "soft_link_waiting_bytes": "Bytes waiting to be sent over a soft link; its other end is the neighbour.",
+}
+_MESH_GAUGES: Final = {
+    "delta": "How many links far this broker sees.",
+    "brokers_in_sight": "Other brokers that this one knows of, within delta.",
+    "soft_links": "Soft links that this broker has to others.",
+    "soft_links_from": "Soft links that others have to this broker.",
+    "candidates": "Links tried without a connection, to find out what they would be worth.",
+    "saving_uplink": "1 while SH saves copies because the uplink is busy.",
 }
 
 
@@ -148,6 +157,7 @@ class Metrics:
         broker = str(found.get("broker", ""))
         yield from _counters(broker, found.get("counters", {}))
         yield from _gauges(broker, found)
+        yield from _mesh(broker, found.get("mesh", {}))
         yield from _routing(broker, found.get("routing", {}))
         yield from _logs(broker, found.get("durable_logs", {}))
         yield from self._turn_times(broker)
@@ -196,6 +206,23 @@ def _gauges(broker: str, found: Mapping[str, Any]) -> Iterator[Metric]:
         for neighbour, size in sorted(found.get(name, {}).items()):
             family.add_metric([broker, neighbour], float(size))
         yield family
+
+
+def _mesh(broker: str, mesh: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    if "strategy" in mesh:
+        family = GaugeMetricFamily(
+            "braid_strategy", "1 for the strategy in force.", labels=["broker", "strategy"]
+        )
+        family.add_metric([broker, str(mesh["strategy"])], 1.0)
+        yield family
+    for name, help_text in _MESH_GAUGES.items():
+        if name in mesh:
+            value = mesh[name]
+            family = GaugeMetricFamily(f"braid_{name}", help_text, labels=["broker"])
+            family.add_metric([broker], float(len(value) if isinstance(value, list) else value))
+            yield family
 
 
 def _routing(broker: str, routing: Mapping[str, Any]) -> Iterator[Metric]:

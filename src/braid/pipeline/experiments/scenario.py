@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_type_hints
 
-from braid.broker.settings import BrokerSettings
+from braid.adaptation import SoftLinkSettings
+from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import BraidError, ConfigurationError
 from braid.pipeline.experiments.scenario_values import Document, Section
-from braid.pipeline.experiments.simulation import OWN_SETTINGS, STRATEGIES, SimulationSettings
+from braid.pipeline.experiments.simulation import OWN_SETTINGS, SimulationSettings
 from braid.pipeline.experiments.simulation_faults import VOCABULARY, Fault, FaultKind, Side
 from braid.pipeline.experiments.simulation_workload import MemoryWorkload, PublicationRow, SubscriptionRow
 from braid.protocol import ChannelSettings
@@ -65,7 +66,7 @@ def _scenario(document: Document, seed: int | None) -> Scenario:
     top = document.top()
     own_seed = top.integer("seed", 1)
     chosen = own_seed if seed is None else seed
-    strategy = top.choice("strategy", STRATEGIES, "S0")
+    strategy = top.choice("strategy", tuple(STRATEGIES), "S0")
     defaults = {each.name: each.default for each in fields(SimulationSettings) if each.default is not MISSING}
     warm_up_us = top.duration_us("warm_up", defaults["warm_up_us"], least=1)
     publish_us = top.duration_us("duration", None, least=1)
@@ -186,16 +187,19 @@ def _brokers(
 
 
 def _broker_settings(section: Section) -> dict[str, Any]:
-    """Fields of `BrokerSettings` by name; channels as mappings of their own fields."""
+    """Fields of `BrokerSettings` by name; channels and soft links as mappings of their own fields."""
     hints = get_type_hints(BrokerSettings)
     found: dict[str, Any] = {}
     for each in fields(BrokerSettings):
         if each.name in OWN_SETTINGS:
             continue
-        if hints[each.name] is ChannelSettings:
-            channel = section.table(each.name)
-            inner = dict(_plain_fields(channel, ChannelSettings, fields(ChannelSettings)))
-            channel.finish()
+        group = hints[each.name]
+        if group in (ChannelSettings, SoftLinkSettings):
+            inner_section = section.table(each.name)
+            inner = dict(_plain_fields(inner_section, group, fields(group)))
+            inner_section.finish()
+            if group is SoftLinkSettings:
+                _attempt(inner_section, partial(SoftLinkSettings, **inner))
             if inner:
                 found[each.name] = inner
     found |= _plain_fields(section, BrokerSettings, fields(BrokerSettings))
@@ -203,6 +207,10 @@ def _broker_settings(section: Section) -> dict[str, Any]:
     plain = {name: value for name, value in found.items() if not isinstance(value, dict)}
     _attempt(section, lambda: BrokerSettings(broker_id="B", **plain))
     return found
+
+
+# A number of these may be none at all.
+_MAY_BE_NOTHING = ("delta", "candidates_max", "rest_reviews")
 
 
 def _plain_fields(section: Section, group: type, every: Any) -> Iterator[tuple[str, Any]]:
@@ -214,7 +222,7 @@ def _plain_fields(section: Section, group: type, every: Any) -> Iterator[tuple[s
         if hint is bool:
             value = section.boolean(each.name, None)
         elif hint is int:
-            value = section.integer(each.name, None, least=1)
+            value = section.integer(each.name, None, least=0 if each.name in _MAY_BE_NOTHING else 1)
             plain = each.name.replace("_us", "")
             if plain != each.name:
                 # `heartbeat = "2s"` for `heartbeat_us`, `redial_max = "5s"` for `redial_us_max`.
@@ -223,6 +231,10 @@ def _plain_fields(section: Section, group: type, every: Any) -> Iterator[tuple[s
                     if value is not None:
                         section.fail(plain, f"{each.name!r} says the same; give one of them")
                     value = section.duration_us(plain, least=1)
+        elif hint is float:
+            value = section.number(each.name, None)
+        elif each.name == "strategy":
+            value = section.choice(each.name, tuple(STRATEGIES), None)
         else:
             continue
         if value is not None:

@@ -23,8 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from braid.adaptation import SoftLinkSettings
 from braid.broker.core import BrokerCore
-from braid.broker.settings import BrokerSettings
+from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
 from braid.matching import SharedMatching
 from braid.pipeline.experiments.simulation_faults import Fault, schedule_faults
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OWN_SETTINGS", "STRATEGIES", "SimulationSettings", "SimulationSummary", "simulate"]
 
-STRATEGIES: Final = ("S0",)
-"""Ways to forward publications that are built."""
-
 OWN_SETTINGS: Final = frozenset({"broker_id", "address", "neighbours", "link_token"})
 """Settings of brokers that follow from the topology and cannot be chosen."""
 
@@ -75,7 +73,7 @@ class SimulationSettings:
     workload: str | Path | AnyWorkload
     """Who asks for what and who says what: a folder that holds a workload, or a workload."""
     strategy: str = "S0"
-    """How publications are forwarded."""
+    """How publications are forwarded; one of `STRATEGIES`."""
     seed: int = 1
     """For whatever is left to chance: a network by name, the pauses of brokers, losses."""
     latency_us: int | None = None
@@ -93,7 +91,7 @@ class SimulationSettings:
     codec: bool = False
     """Send every message through the wire format. The result is the same; True costs time."""
     brokers: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of all brokers by name; `link` and `client` are mappings of settings of channels."""
+    """Settings of all brokers by name; `link`, `client` and `soft_links` are mappings of their settings."""
     own_brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The same for single brokers."""
     stores: frozenset[str] = frozenset()
@@ -401,9 +399,9 @@ def _client_names(
 
 def _broker_settings(settings: SimulationSettings, network: Topology, name: str) -> BrokerSettings:
     chosen = {**settings.brokers, **settings.own_brokers.get(name, {})}
-    channels = {
-        channel: {**settings.brokers.get(channel, {}), **settings.own_brokers.get(name, {}).get(channel, {})}
-        for channel in ("link", "client")
+    groups = {
+        group: {**settings.brokers.get(group, {}), **settings.own_brokers.get(name, {}).get(group, {})}
+        for group in ("link", "client", "soft_links")
     }
     for key in sorted(OWN_SETTINGS & chosen.keys()):
         raise ConfigurationError(f"{key!r} of a broker follows from the topology and cannot be chosen")
@@ -411,13 +409,21 @@ def _broker_settings(settings: SimulationSettings, network: Topology, name: str)
     for key in chosen:
         if key not in known:
             raise ConfigurationError(f"a broker has no setting {key!r}; it has {', '.join(sorted(known))}")
+    soft_links = {each.name for each in fields(SoftLinkSettings)}
+    for key in groups["soft_links"]:
+        if key not in soft_links:
+            raise ConfigurationError(
+                f"soft_links has no setting {key!r}; it has {', '.join(sorted(soft_links))}"
+            )
     place = network.brokers.index(name)
     made = BrokerSettings(
         **{
             "flooding": True,
+            "strategy": settings.strategy,
             # Longer than any path, as far as the protocol allows.
             "hops_max": min(255, max(64, len(network.brokers))),
-            **{key: value for key, value in chosen.items() if key not in channels},
+            **{key: value for key, value in chosen.items() if key not in groups},
+            "soft_links": SoftLinkSettings(**groups["soft_links"]),
         },
         broker_id=name,
         address=name,
@@ -428,8 +434,8 @@ def _broker_settings(settings: SimulationSettings, network: Topology, name: str)
     )
     return replace(
         made,
-        link=replace(made.link, **{"acknowledge_delay_us": ACKNOWLEDGE_DELAY_US, **channels["link"]}),
-        client=replace(made.client, **channels["client"]),
+        link=replace(made.link, **{"acknowledge_delay_us": ACKNOWLEDGE_DELAY_US, **groups["link"]}),
+        client=replace(made.client, **groups["client"]),
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from braid.pipeline.datasets import QUOTES, data_file, quote_attributes, read_quotes
+from braid.pipeline.datasets import QUOTES, dataset, quote_attributes, read_quotes
 from braid.pipeline.workloads.draws import Floats, Integers, choices, integers, permutation, uniform
 from braid.pipeline.workloads.parameters import Definition, Parameter
 from braid.pipeline.workloads.schedule import (
@@ -85,7 +85,7 @@ class _Market:
 def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
     brokers, publishers, subscribers = (settings[key] for key in ("brokers", "publishers", "subscribers"))
     require_brokers(brokers, publishers, subscribers)
-    lines, market, codes = _read(data_file(QUOTES))
+    lines, market, codes = _read(dataset(QUOTES))
     placed = permutation(seed, "placement", brokers)
     publishing, subscribing = placed[:publishers], placed[publishers : publishers + subscribers]
     count = min(publication_count(settings), len(codes))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from braid.pipeline.datasets import MESSAGES, data_file, read_messages
+from braid.pipeline.datasets import MESSAGES, dataset, read_messages
 from braid.pipeline.workloads.draws import Integers, integers
 from braid.pipeline.workloads.parameters import Definition, Parameter
 from braid.pipeline.workloads.schedule import (
@@ -56,7 +56,7 @@ class _Society:
 
 
 def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
-    society = _society(read_messages(data_file(MESSAGES)))
+    society = _society(read_messages(dataset(MESSAGES)))
     homes = _homes(seed, society, settings["brokers"], settings["placement"])
     count = min(publication_count(settings), len(society.authors))
     # What was cut off at the end of the trace shortens the run instead of slowing it down.

@@ -16,7 +16,7 @@ from braid.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["FlatLatency", "Latencies", "Topology", "broker_names"]
+__all__ = ["LATENCY_US", "FlatLatency", "Latencies", "Topology", "broker_names"]
 
 LATENCY_US = 1_000
 

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 from braid.errors import ConfigurationError
 from braid.sim.topologies.topology import LATENCY_US, FlatLatency, Topology, broker_names
 
-__all__ = ["Shape", "line", "random_tree", "star", "tree_links"]
+__all__ = ["DEGREE_MAX", "Shape", "line", "random_tree", "star", "tree_links"]
 
 Shape = Literal["balanced", "recursive", "uniform"]
 """`balanced`: level by level. `recursive`: each broker links to a random earlier one that has room, which

@@ -18,7 +18,6 @@ from __future__ import annotations
 import difflib
 import heapq
 import math
-import os
 import re
 import tarfile
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import ConfigurationError
+from braid.sim.real_data import data_file
 from braid.sim.topologies.topology import Topology, broker_names
 
 if TYPE_CHECKING:
@@ -71,18 +71,7 @@ def zoo_names() -> tuple[str, ...]:
 
 def zoo_archive() -> Path:
     """Where the networks are, or a `ConfigurationError` that says how to provide them."""
-    directory = os.environ.get("BRAID_DATA")
-    if directory is not None:
-        path = Path(directory) / _ARCHIVE
-    else:
-        # Beside the project, where `src/braid/sim/topologies/zoo.py` lies four levels down.
-        path = Path(__file__).resolve().parents[4].parent / "shared" / "data" / _ARCHIVE
-    if not path.is_file():
-        raise ConfigurationError(
-            f"real networks need {_ARCHIVE}, the GML files of the Internet Topology Zoo; "
-            "set BRAID_DATA to the directory that holds it"
-        )
-    return path
+    return data_file(_ARCHIVE, "real networks, the GML files of the Internet Topology Zoo")
 
 
 @cache
