@@ -14,7 +14,7 @@ OUT ?= reproduction
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reliability docs clean
+.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live reliability docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -54,8 +54,19 @@ benchsweep: $(VENV)/.stamp-everything ## measure a sweep of simulations on two c
 reproduce: $(VENV)/.stamp-everything ## run the experiments of the papers at their own sizes, into reproduction/
 	@$(BIN)/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
 
-reliability: $(VENV)/.stamp-everything ## a minute of kill -9 and broken connections, nothing lost or doubled
+reproducetable: $(VENV)/.stamp-everything ## Table 2 of the multipath paper at its own size, into benchmarks/multipath_table2.json
+	@mkdir -p benchmarks
+	@$(BIN)/braid reproduce multipath.table2 --scale paper --out $(OUT) --json > benchmarks/multipath_table2.json.tmp
+	@mv benchmarks/multipath_table2.json.tmp benchmarks/multipath_table2.json
+
+live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while some break, into benchmarks/live.json
+	@mkdir -p benchmarks
+	@$(BIN)/braid bench live --output benchmarks/live.json
+
+reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connections, nothing lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20
+	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy S2
+	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy SB
 
 docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@echo "running the examples in README.md and docs/"

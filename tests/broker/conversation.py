@@ -4,19 +4,24 @@ A file holds commands, each followed by a line of dashes and the whole answer: w
 each client heard, in order. Time stands still between commands, except for the twentieth of a second that
 each takes; `pass` lets more go by.
 
-    broker NAME [neighbour=NAME,NAME] [store] [access] [SETTING=NUMBER ...]
+    broker NAME [neighbour=NAME,NAME] [store] [access] [strategy=NAME] [fanout=NUMBER] [review_us=NUMBER]
+        [SETTING=NUMBER ...]
     principal NAME [publish=FILTER;] [subscribe=FILTER;] [operate] [narrow] [LIMIT=NUMBER ...]
     client NAME at BROKER [token=NAME] [credit=BYTES]
     subscribe CLIENT KEY [when=CHOICE] FILTER         unsubscribe CLIENT KEY
     advertise CLIENT KEY FILTER                       unadvertise CLIENT KEY
-    publish CLIENT [acknowledged] [as=NAME] [first=NUMBER] JSON ...
+    publish CLIENT [acknowledged] [ordered] [as=NAME] [first=NUMBER] JSON ...
     durable CLIENT NAME FILTER      resume CLIENT NAME [after OFFSET]      done CLIENT NAME OFFSET
     replay CLIENT NAME FIRST LAST   drop CLIENT NAME
     ask CLIENT TOPIC [NAME=VALUE]   leave CLIENT   sleep CLIENT / wake CLIENT   keep CLIENT / settle CLIENT
     cut BROKER BROKER    kill BROKER    start BROKER    drain BROKER    pass SECONDSs    tables BROKER
     freeze BROKER / thaw BROKER     (its store)      state BROKER      (who is behind, and who waits for it)
+    soft BROKER [NAME,NAME]         (as if a review had chosen these soft links)
+    mesh BROKER                     (what it sees, its soft links and what it tries)
+    anchors BROKER                  (where it can send publications to for each subscription)
 
-A client that sleeps reads nothing; one that keeps reads, and does not say that it is done.
+A client that sleeps reads nothing; one that keeps reads, and does not say that it is done. What crosses a
+soft link is drawn with `=>`.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import decode_record
+from braid.protocol.destinations import digest_of, unpacked_destinations
 from braid.protocol.inputs import Drain
 from braid.protocol.messages import (
     Acknowledge,
@@ -40,12 +47,16 @@ from braid.protocol.messages import (
     Failed,
     Goodbye,
     Hello,
+    LinkState,
+    Loads,
+    Nearby,
     Ping,
     Pong,
     PublishRefused,
     Reach,
     Refused,
     Replay,
+    Settled,
     StoredPublications,
     Subscribe,
     SubscribeDurable,
@@ -59,14 +70,14 @@ from braid.protocol.messages import (
 from tests.broker.wire import Network, WireClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["DASHES", "Conversation", "parsed"]
 
 DASHES = "----"
 STEP_US = 50_000
 # They only say that nothing is wrong, whenever they come.
-SILENT = (Acknowledgement, Ping, Pong, Reach)
+SILENT = (Acknowledgement, Ping, Pong, Reach, Loads)
 
 
 def parsed(text: str) -> list[tuple[list[str], str | None, list[str]]]:
@@ -130,6 +141,12 @@ class Conversation:
         if "access" in flags:
             tokens = {hashed_token(each): each for each in self._principals}
             access = AccessPolicy(principals=self._principals, tokens=tokens)
+        strategy = choices.pop("strategy", "S0")
+        soft_links = SoftLinkSettings(
+            fanout=int(choices.pop("fanout", 16)),
+            review_us=int(choices.pop("review_us", 600_000_000)),
+            rest_reviews=int(choices.pop("rest_reviews", 1)),
+        )
         settings = {key: int(value) for key, value in choices.items()}
         token = f"{name}" if access is not None else ""
         self.network.start(
@@ -139,6 +156,8 @@ class Conversation:
             store="store" in flags,
             flooding="flooding" in flags,
             link_token=token,
+            strategy=strategy,
+            soft_links=soft_links,
             **settings,
         )
         self.network.run(us=1_000_000)
@@ -209,6 +228,33 @@ class Conversation:
             f"held up: {', '.join(held_up) or 'nobody'}"
         )
 
+    def _soft(self, rest: str) -> None:
+        name, _, others = rest.partition(" ")
+        self.network.cores[name]._mesh._follow(frozenset(filter(None, others.split(","))))
+
+    def _mesh(self, rest: str) -> None:
+        mesh = self.network.cores[rest]._mesh
+        report = mesh.overlay()
+        overlay = mesh.surroundings.map()
+        places = ", ".join(f"{broker} behind {overlay.parent(broker)}" for broker in overlay.brokers)
+        self._lines.append(f"sees {places or 'nobody'}")
+        for title, key in (
+            ("soft links to", "soft_links"),
+            ("soft links from", "soft_links_from"),
+            ("tries", "candidates"),
+        ):
+            if report[key]:
+                self._lines.append(f"{title} {', '.join(report[key])}")
+        if report["saving_uplink"]:
+            self._lines.append("saves copies")
+
+    def _anchors(self, rest: str) -> None:
+        tables = self.network.cores[rest]._subscriptions.tables
+        for key, entry in sorted(tables._subscriptions._entries.items()):
+            where = entry.anchor.broker or (entry.origin if isinstance(entry.origin, str) else "here")
+            exact = " itself" if entry.anchor.exact else ""
+            self._lines.append(f"{key}: {entry.filter}, at {where}{exact}")
+
     # Clients.
 
     def _client(self, rest: str) -> None:
@@ -266,7 +312,12 @@ class Conversation:
         if "first" in choices:
             client.sequence = int(choices["first"]) - 1
         rows = [_expanded(row) for row in _documents("{" + documents)]
-        client.publish(*rows, acknowledged="acknowledged" in flags, publisher=choices.get("as", ""))
+        client.publish(
+            *rows,
+            acknowledged="acknowledged" in flags,
+            ordered="ordered" in flags,
+            publisher=choices.get("as", ""),
+        )
 
     def _durable(self, rest: str) -> None:
         name, log, text = rest.split(" ", 2)
@@ -315,9 +366,20 @@ class Conversation:
     def _crossed(self, source: str, target: str, frames: Sequence[Frame]) -> None:
         frames = [frame for frame in frames if not isinstance(frame.body, SILENT)]
         if target in self.network.settings:
-            self._lines.extend(f"{source} -> {target}: {_told(frame.body)}" for frame in frames)
+            arrow = self._arrow(source, target, frames)
+            self._lines.extend(
+                f"{source} {arrow} {target}: {_told(frame.body, self.network.settings)}" for frame in frames
+            )
         elif self.clients.get(target) is None or self.clients[target].reads:
             self._lines.extend(self._heard(target, frames))
+
+    def _arrow(self, source: str, target: str, frames: Sequence[Frame]) -> str:
+        """How a soft link differs from a primary one: no two brokers have both."""
+        if any(isinstance(frame.body, Hello) and frame.body.role == "soft" for frame in frames):
+            return "=>"
+        core = self.network.cores[source]
+        soft = {*core._mesh.outgoing, *core._mesh.incoming, *(party.name for party in core._mesh._retiring)}
+        return "=>" if target in soft - core._links.links.keys() else "->"
 
     def _heard(self, name: str, frames: Sequence[Frame]) -> list[str]:
         return [
@@ -361,15 +423,31 @@ def _document(attributes: Any) -> str:
     return json.dumps({name: len(value) if name == "pad" else value for name, value in attributes.items()})
 
 
-def _told(body: Any) -> str:
+def _told(body: Any, brokers: Iterable[str] = ()) -> str:
+    def named(packed: bytes) -> str:
+        names = {digest_of(broker): broker for broker in brokers}
+        return ", ".join(sorted(names.get(digest, "?") for digest in unpacked_destinations(packed)))
+
     match body:
         case PublicationBatch():
             numbers = body.sequences.tolist()
             which = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
             kind = "acknowledged publication" if body.acknowledged else "publication"
-            return f"{kind} {body.publisher} {which} {_rows(body)}"
+            route = f" for {named(body.route)}" if body.route else ""
+            return f"{kind} {body.publisher} {which}{route} {_rows(body)}"
+        case Subscribe(anchor=anchor, exact=exact) if anchor or exact:
+            itself = " itself" if exact else ""
+            return f"subscribe {body.key} {body.filter}, at {anchor or 'me'}{itself}"
         case Subscribe() | Advertise():
             return f"{type(body).__name__.lower()} {body.key} {body.filter}"
+        case Nearby():
+            news = [f"{broker} behind {before}" for broker, before, _ in body.added]
+            news += [f"{broker} is gone" for broker in body.removed]
+            return f"nearby: {', '.join(news)}"
+        case LinkState():
+            return f"I have links to {named(body.links) or 'nobody'}"
+        case Settled():
+            return f"settled {', '.join(map(str, body.frames))}"
         case Unsubscribe() | Unadvertise():
             return f"{type(body).__name__.lower()} {body.key}"
         case Done():
@@ -387,7 +465,9 @@ def _told(body: Any) -> str:
             what = "again" if body.replay else "stored"
             return f"{what} {body.name} {body.first_offset}: {' '.join(rows)}"
         case Hello():
-            return f"hello{', to go on' if body.resumes else ''}"
+            return (
+                f"hello{', to go on' if body.resumes else ', by a soft link' if body.role == 'soft' else ''}"
+            )
         case Welcome():
             return f"welcome{', go on' if body.resumes else ''}"
         case SyncBegin():

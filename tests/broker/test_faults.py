@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from braid.adaptation import SoftLinkSettings
 from tests.broker.fault_run import run_with_faults
+
+if TYPE_CHECKING:
+    import random
 
 # Soft links come and go within a run.
 BUSY_MESH = SoftLinkSettings(fanout=5, review_us=150_000, rest_reviews=1)

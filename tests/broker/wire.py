@@ -84,14 +84,25 @@ class WireClient:
         if frames:
             self._network.from_client(self, frames)
 
-    def publish(self, *attributes: dict[str, Any], acknowledged: bool = False, publisher: str = "") -> None:
+    def publish(
+        self,
+        *attributes: dict[str, Any],
+        acknowledged: bool = False,
+        ordered: bool = False,
+        publisher: str = "",
+    ) -> None:
         """Publish these as one batch."""
         first = self.sequence + 1
         self.sequence += len(attributes)
         records = [encode_record(values, 0) for values in attributes]
         numbers = range(first, self.sequence + 1)
         batch = PublicationBatch.of(
-            publisher or self.publisher, numbers, records, acknowledged=acknowledged, receipt=True
+            publisher or self.publisher,
+            numbers,
+            records,
+            acknowledged=acknowledged,
+            ordered=ordered,
+            receipt=True,
         )
         self.channel.offer(batch, numbers if acknowledged else None)
         self.flush()

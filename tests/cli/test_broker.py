@@ -269,3 +269,50 @@ def test_what_cannot_be_started(refusal: Callable[..., str], arguments: tuple[st
 def test_an_insecure_listener_is_allowed_and_said() -> None:
     with running_broker("A", "--insecure", listen="0.0.0.0:0") as broker:
         assert any("as explicitly allowed" in line for line in broker.lines)
+
+
+# Strategies.
+
+
+async def test_brokers_learn_a_soft_link(tmp_path: Path) -> None:
+    configuration = tmp_path / "mesh.toml"
+    configuration.write_text("[soft_links]\nreview_us = 200_000\n")
+    options = ("--config", str(configuration), "--strategy", "S2", "--fanout", "4")
+    with (
+        running_broker("A", *options, "--http", "127.0.0.1:0") as first,
+        running_broker("B", *options, "--neighbor", first.address) as middle,
+        running_broker("C", *options, "--neighbor", middle.address) as last,
+    ):
+        last.wait_for(r"\bready\b")
+        async with connect(last.address) as reader, connect(first.address) as writer:
+            prices = await reader.subscribe("price > 10")
+            async with asyncio.timeout(60):
+                while (await writer.ask("strategy"))["soft_links"] != ["C"]:
+                    await (await writer.publish({"price": 12}, delivery="acknowledged"))
+                    await prices.get()
+            before = await _forwarded(middle)
+            for price in range(20, 40):
+                await writer.publish({"price": price})
+            assert sorted([(await prices.get())["price"] for _ in range(20)]) == list(range(20, 40))
+            # They went past the broker in the middle; those that ask for order do not.
+            assert await _forwarded(middle) == before
+            await writer.publish({"price": 50}, ordered=True)
+            assert (await prices.get())["price"] == 50
+            assert await _forwarded(middle) == before + 1
+        _, numbers = get(f"{first.http}/metrics")
+        assert 'braid_strategy{broker="A",strategy="S2"} 1.0' in numbers
+        assert 'braid_brokers_in_sight{broker="A"} 2.0' in numbers
+        assert 'braid_soft_links{broker="A"}' in numbers
+        assert 'braid_duplicates_total{broker="A"} 0.0' in numbers
+
+
+async def _forwarded(broker: BrokerProcess) -> int:
+    async with connect(broker.address) as client:
+        counters = (await client.ask("statistics"))["counters"]
+        return int(counters["forwarded"])
+
+
+def test_a_strategy_that_cannot_work() -> None:
+    answer = braid("broker", "--id", "A", "--strategy", "S2", "--delta", "1")
+    assert answer.returncode == 2
+    assert "S2 needs to see further than its neighbours" in answer.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from braid.adaptation import SoftLinkSettings
 from braid.broker.settings import BrokerSettings
 from braid.cli import main
 from braid.cli.config_file import default_text, keys_of, make_configuration, override, read_values
@@ -35,9 +36,21 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_setting_of_a_broker_is_there_with_its_meaning() -> None:
-    expected = {field.name for field in fields(BrokerSettings)} - {"link", "client"}
+    expected = {field.name for field in fields(BrokerSettings)} - {"soft_links", "link", "client"}
     assert set(keys_of("broker")) == expected
-    for table in ("broker", "link", "client", "listener", "tls", "access", "store", "retention", "directory"):
+    assert set(keys_of("soft_links")) == {field.name for field in fields(SoftLinkSettings)}
+    for table in (
+        "broker",
+        "soft_links",
+        "link",
+        "client",
+        "listener",
+        "tls",
+        "access",
+        "store",
+        "retention",
+        "directory",
+    ):
         for key in keys_of(table).values():
             assert key.meaning.endswith("."), key
 
@@ -54,6 +67,15 @@ def test_values_reach_their_settings(tmp_path: Path) -> None:
 broker_id = "A"
 neighbours = ["127.0.0.1:7001"]
 heartbeat_us = 5_000
+strategy = "SH"
+delta = 0
+uplink_messages_per_s = 150
+uplink_threshold = 0.5
+[soft_links]
+fanout = 6
+candidates_max = 0
+review_us = 2_000_000
+advantage = 1.5
 [client]
 window_bytes = 10
 [link]
@@ -74,6 +96,10 @@ lease_s = 7
     configuration = make_configuration(read_values(written(tmp_path, text)))
     assert configuration.broker.neighbours == ("127.0.0.1:7001",)
     assert configuration.broker.heartbeat_us == 5_000
+    assert (configuration.broker.strategy, configuration.broker.delta) == ("SH", 4)
+    assert (configuration.broker.uplink_messages_per_s, configuration.broker.uplink_threshold) == (150.0, 0.5)
+    soft_links = SoftLinkSettings(fanout=6, candidates_max=0, review_us=2_000_000, advantage=1.5)
+    assert configuration.broker.soft_links == soft_links
     assert configuration.broker.client.window_bytes == 10
     assert configuration.broker.link.acknowledge_after_frames == 3
     assert configuration.broker.link.window_bytes == BrokerSettings(broker_id="A").link.window_bytes
@@ -109,6 +135,13 @@ lease_s = 7
         ("[directory]\nlease_s = '1'\n", ("'lease_s'", "number")),
         ("[log]\nlevel = 'loud'\n", ("'level'", '"debug"', "'loud'")),
         ("[store]\nsynchronous = 'OFF'\n", ("'synchronous'", '"FULL" or "NORMAL"')),
+        ("[broker]\nstrategy = 'S3'\n", ("'strategy'", '"S0" or "S1" or "S2" or "SH" or "SB"', "'S3'")),
+        ("[broker]\nstrategy = 2\n", ("'strategy'", '"S2"', "2")),
+        ("[broker]\ndelta = -1\n", ("'delta'", "at least 0", "-1")),
+        ("[broker]\nfanout = 6\n", ("table [broker]", "'fanout'", "belongs into table [soft_links]")),
+        ("[broker]\nsoft_links = 6\n", ("table [broker]", "'soft_links'", "is not known")),
+        ("[soft_links]\nfanout = 0\n", ("table [soft_links]", "'fanout'", "at least 1")),
+        ("[soft_links]\nfan_out = 2\n", ("'fan_out'", "did you mean 'fanout'?")),
         ("[broker\n", ("not valid TOML",)),
     ],
 )
@@ -125,6 +158,16 @@ def test_values_out_of_range() -> None:
         make_configuration({"broker": {"broker_id": "A", "hops_max": 256}})
     with pytest.raises(ConfigurationError, match="age_s_max"):
         make_configuration({**MINIMAL, "retention": {"age_s_max": -1.0}})
+    with pytest.raises(ConfigurationError, match="S2 needs to see further"):
+        make_configuration({"broker": {"broker_id": "A", "strategy": "S2", "delta": 1}})
+    with pytest.raises(ConfigurationError, match="a strategy is one of S0, S1, S2, SH, SB; 'S3' is none"):
+        make_configuration({"broker": {"broker_id": "A", "strategy": "S3"}})
+    with pytest.raises(ConfigurationError, match="delta must be 0 to 255, not 256"):
+        make_configuration({"broker": {"broker_id": "A", "delta": 256}})
+    with pytest.raises(ConfigurationError, match="uplink_threshold within 0 to 1"):
+        make_configuration({"broker": {"broker_id": "A", "uplink_threshold": 1.5}})
+    with pytest.raises(ConfigurationError, match="review_us must be at least 1000, not 999"):
+        make_configuration({**MINIMAL, "soft_links": {"review_us": 999}})
     with pytest.raises(ConfigurationError, match="--id"):
         make_configuration({})
 

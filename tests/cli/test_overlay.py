@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from braid.cli.overlay_crawl import Door, Network, Report, append_broker, ask, crawl
-from braid.cli.overlay_views import as_dot_text, print_tree, rates, watch
+from braid.cli.overlay_crawl import Door, Network, Report, append_broker, ask, ask_for_strategy, crawl
+from braid.cli.overlay_views import as_dot_text, print_tree, rates, strategy_text, watch
 from braid.errors import BraidError, RequestRefusedError
 from braid.runtime.client import connect
 from tests.cli.broker_process import BrokerProcess, braid, running_broker
@@ -115,6 +115,55 @@ async def test_nobody_at_the_first_address() -> None:
             await crawl(f"127.0.0.1:{nobody.getsockname()[1]}", Door(timeout_s=0.2))
 
 
+# Strategies.
+
+
+@pytest.fixture(scope="module")
+def far_sighted() -> Iterator[dict[str, BrokerProcess]]:
+    """A - B - C that see far, and D at the end that does not."""
+    far = ("--strategy", "S2", "--delta", "3", "--fanout", "3")
+    with (
+        running_broker("A", *far) as a,
+        running_broker("B", "--neighbor", a.address, *far) as b,
+        running_broker("C", "--neighbor", b.address, *far) as c,
+        running_broker("D", "--neighbor", c.address) as d,
+    ):
+        d.wait_for(r"\bready\b")
+        yield {"A": a, "B": b, "C": c, "D": d}
+
+
+async def test_a_strategy_is_changed_while_brokers_run(far_sighted: dict[str, BrokerProcess]) -> None:
+    start = far_sighted["A"].address
+    async with asyncio.timeout(30):
+        while (await ask(start, "overlay", DOOR))["mesh"]["brokers_in_sight"] < 3:
+            pass  # who is there is still being told
+    (alone,) = await ask_for_strategy(start, DOOR, None, everywhere=False)
+    assert strategy_text(alone) == "A: S2, 3 in sight (delta 3), no soft links"
+    (changed,) = await ask_for_strategy(start, DOOR, "S1", everywhere=False)
+    assert (changed.broker, changed.mesh["strategy"]) == ("A", "S1")
+    everybody = await ask_for_strategy(start, DOOR, None, everywhere=True)
+    assert [report.mesh["strategy"] for report in everybody] == ["S1", "S2", "S2", "S0"]
+    with pytest.raises(RequestRefusedError, match="a strategy is one of S0, S1, S2, SH, SB; 'S9' is none"):
+        await ask_for_strategy(start, DOOR, "S9", everywhere=False)
+
+
+def test_the_command_for_strategies(far_sighted: dict[str, BrokerProcess]) -> None:
+    start = far_sighted["B"].address
+    changed = braid("overlay", "strategy", "SH", "--all", "--broker", start)
+    assert changed.returncode == 1  # D sees no further than its neighbour
+    lines = sorted(changed.stdout.splitlines())
+    assert [line[:5] for line in lines[:3]] == ["A: SH", "B: SH", "C: SH"]
+    assert lines[3] == "D: SH needs to see further than its neighbours: delta must be at least 2"
+    asked = braid("overlay", "strategy", "--json", "-b", start)
+    (answer,) = json.loads(asked.stdout)
+    assert (asked.returncode, answer["broker"], answer["strategy"], answer["delta"]) == (0, "B", "SH", 3)
+    refused = braid("overlay", "strategy", "S2", "-b", far_sighted["D"].address)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    shown = braid("overlay", "show", "-b", start).stdout
+    assert "SH, 3 in sight (delta 3), no soft links" in shown
+    assert not any("in sight" in line for line in shown.splitlines() if "D braid" in line)
+
+
 # Drawing, without a network.
 
 
@@ -154,3 +203,24 @@ def test_rates_after_a_restart_are_not_known() -> None:
 
     assert rates(look("x", 1), look("x", 5), 2.0)["brokers"][0]["received_per_s"] == 2.0
     assert rates(look("x", 9), look("y", 5), 2.0)["brokers"][0]["received_per_s"] is None
+
+
+def test_soft_links_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    mesh = {
+        "strategy": "SH",
+        "delta": 4,
+        "brokers_in_sight": 9,
+        "soft_links": ["C", "D"],
+        "soft_links_from": [],
+        "candidates": [],
+        "saving_uplink": True,
+    }
+    overlay = {"links": [], "ready": True, "clients": 0, "mesh": mesh}
+    drawn = Network([Report("braid://A:1", "A", overlay=overlay)])
+    print_tree(drawn)
+    text = "SH (saving its uplink), 9 in sight (delta 4), soft links to C, D"
+    assert capsys.readouterr().out.splitlines()[0] == f"A braid://A:1  0 clients  {text}"
+    assert '"A" -- "D" [dir=forward, color=gray, constraint=false];' in as_dot_text(drawn)
+    assert strategy_text(drawn.reports[0]) == f"A: {text}"
+    assert strategy_text(Report("braid://B:1", problem="it slept")) == "braid://B:1: it slept"
+    assert strategy_text(Report("braid://B:1", "B")) == "B: says nothing about its strategy"

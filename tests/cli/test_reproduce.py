@@ -64,7 +64,14 @@ def test_rows_as_json_and_as_a_table(
     assert code == 0
     assert errors == f"braid: the report is {out / 'report.html'}\n"
     rows = json.loads(output)
-    assert {row["metric"] for row in rows} == {"pure_forwarders", "yield", "deliveries", "mean_hops"}
+    assert {row["metric"] for row in rows} == {
+        "pure_forwarders",
+        "yield",
+        "deliveries",
+        "mean_hops",
+        "messages",
+        "duplicates",
+    }
     for row in rows:
         assert list(row)[:7] == [
             "paper",

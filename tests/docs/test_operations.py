@@ -147,4 +147,7 @@ def test_the_commands(zookeeper: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "alive\nready\n" in everything
     assert 'braid_links_up{broker="a"} 1.0' in everything
     assert "3 of 3 brokers reached" in everything
+    assert "a: S0, 2 in sight (delta 4), no soft links\n" in everything
+    assert "c: S2, 2 in sight (delta 4), " in everything
+    assert 'braid_strategy{broker="a",strategy="S2"} 1.0' in everything
     assert '{"shop":7,"total":12.5}' in everything.replace(" ", "")

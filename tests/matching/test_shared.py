@@ -149,8 +149,8 @@ class SmallSharedAndOwn(SharedAndOwn):
 
 TestSharedAndOwn = SharedAndOwn.TestCase
 TestSmallSharedAndOwn = SmallSharedAndOwn.TestCase
-TestSharedAndOwn.settings = settings(stateful_step_count=30)
-TestSmallSharedAndOwn.settings = settings(stateful_step_count=30)
+TestSharedAndOwn.settings = settings(max_examples=60, stateful_step_count=30)
+TestSmallSharedAndOwn.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_equal_filters_are_kept_once_and_as_long_as_somebody_holds_them() -> None:

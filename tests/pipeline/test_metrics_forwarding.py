@@ -10,6 +10,7 @@ import pytest
 
 from braid.errors import ConfigurationError
 from braid.pipeline.metrics.forwarding import (
+    forwarding_over_time,
     hop_distribution,
     mean_hops,
     pure_forwarders,
@@ -79,6 +80,19 @@ def test_yield_counts_brokers_and_leaves_out_what_crossed_no_link(hop, delivery)
     ]  # fmt: skip
     assert rows_of(result) == [("", 6, 3, 2, 1, 1, 0.5)]
     assert rows_of(pure_forwarders(hop, delivery)) == [("", 2, round(2 / 6, 12))]
+
+
+def test_periods_add_up_to_the_yield_of_the_whole(hop, delivery) -> None:
+    columns = "sent deliveries pure_forwarders repeats local_deliveries"
+    series = forwarding_over_time(hop, delivery, period_us=2_000, from_us=1_000)
+    [whole] = rows_of(system_yield(hop, delivery), columns)
+    found = rows_of(series, f"at_us {columns} links yield")
+    assert [row[0] for row in found] == [1_000, 3_000, 5_000]
+    assert tuple(map(sum, zip(*(row[1:6] for row in found), strict=True))) == whole
+    [mean] = rows_of(mean_hops(delivery), "deliveries mean_hops")
+    assert sum(row[6] for row in found) / mean[0] == pytest.approx(mean[1])
+    assert found[2][1:6] == (2, 0, 1, 1, 0), "p 3 came twice to nobody"
+    assert rows_of(forwarding_over_time(hop, delivery, from_us=90_000)) == []
 
 
 def test_an_arrival_at_the_end_of_an_interval_finds_its_delivery_behind_it(hop, delivery) -> None:

@@ -132,6 +132,9 @@ def test_links_in_use_are_those_of_the_interval(spark: SparkSession) -> None:
         "at_us source target link kind",
         (1, "A", "B", "primary", "ping"),
         (1, "A", "B", "primary", "publication"),
+        # Nobody knows yet what this connection will be, and this one never was a link.
+        (1, "A", "C", "primary", "hello"),
+        (1, "D", "A", "primary", "refused"),
         (9, "A", "C", "soft", "publication"),
     )
     assert rows_of(links_in_use(sample, to_us=5)) == [("", "A", "B", "primary")]

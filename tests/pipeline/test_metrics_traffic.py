@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from braid.pipeline.metrics.state import covering_set_size, state_distribution, state_per_peer
 from braid.pipeline.metrics.traffic import (
     control_overhead,
+    message_size,
     messages_by_kind,
     messages_per_match,
     network_traffic,
@@ -75,6 +76,12 @@ def test_control_overhead_is_what_is_not_publications(spark: SparkSession) -> No
     assert rows_of(control_overhead(samples(spark))) == [("x", 8, 120, 1200, 0.1), ("y", 0, 0, 100, 0.0)]
     # Only the samples at 2 s: 70 of 250 bytes.
     assert rows_of(control_overhead(samples(spark), from_us=2 * S)) == [("x", 3, 70, 250, 0.28)]
+
+
+def test_the_mean_size_of_a_publication_on_a_link(spark: SparkSession) -> None:
+    hop = table(spark, "hop", "at_us run size_bytes", (1, "a", 100), (2, "a", 140), (3, "b", 90))
+    assert rows_of(message_size(hop)) == [("a", 2, 120.0), ("b", 1, 90.0)]
+    assert rows_of(message_size(hop, from_us=2)) == [("a", 1, 140.0), ("b", 1, 90.0)]
 
 
 def test_messages_per_match(spark: SparkSession) -> None:

@@ -64,11 +64,19 @@ def test_everything_that_can_be_said() -> None:
 heartbeat = "1s"
 hops_max = 9
 redial_max = "3s"
+uplink_messages_per_s = 12.5
 [brokers.link]
 window_bytes = 1000
 acknowledge_delay = "5ms"
+[brokers.soft_links]
+fanout = 7
+review = "3s"
+candidates_max = 0
+advantage = 1.5
 [brokers.only.B001]
 store = true
+strategy = "SH"
+delta = 3
 heartbeat_us = 77
 
 [links]
@@ -109,8 +117,10 @@ extra = "50ms"
         "heartbeat_us": 1_000_000,
         "hops_max": 9,
         "redial_us_max": 3_000_000,
+        "uplink_messages_per_s": 12.5,
+        "soft_links": {"fanout": 7, "review_us": 3_000_000, "candidates_max": 0, "advantage": 1.5},
     }
-    assert settings.own_brokers == {"B001": {"heartbeat_us": 77}}
+    assert settings.own_brokers == {"B001": {"heartbeat_us": 77, "strategy": "SH", "delta": 3}}
     assert settings.stores == {"B001"}
     assert settings.latency_us == 3_000
     assert settings.link.loss == 0.5
@@ -132,7 +142,7 @@ WRONG = [
     ('duration = "2s"', "duration = 2", 2, ["'duration'", '"250ms"', "not 2"]),
     ('duration = "2s"', 'duration = "2 sec"', 2, ["'sec' is no unit", "us, ms, s, min, h"]),
     ('duration = "2s"', 'duration = "0s"', 2, ["at least 1 us"]),
-    ('duration = "2s"', 'strategy = "S7"', 2, ["must be one of S0", "not 'S7'"]),
+    ('duration = "2s"', 'strategy = "S7"', 2, ["must be one of S0, S1, S2, SH, SB", "not 'S7'"]),
     ('duration = "2s"', 'duration = "2s"\nduration_us = 3', 3, ["says the same"]),
     ('name = "line"', 'name = "lien"', 6, ["key 'name' of [topology]", "did you mean 'line'"]),
     ('name = "line"', "", 5, ["'name' is missing", "'links'"]),

@@ -247,15 +247,55 @@ def test_a_filter_that_is_refused_is_told() -> None:
     assert "B000 refused something to sub" in " ".join(run(line(2), work).warnings)
 
 
+SOFT = {"fanout": 8, "review_us": 1_000_000}
+
+
+def test_every_strategy_delivers_the_same_with_fewer_messages() -> None:
+    network = random_tree(24, 3, 1)
+    work = zipf_classes(network, publications=300, matching=4, seed=1)
+    found = {
+        strategy: run(network, work, seed=3, strategy=strategy, brokers={"soft_links": SOFT})
+        for strategy in ("S0", "S1", "S2", "SH", "SB")
+    }
+    for strategy, summary in found.items():
+        assert summary.violations == (), strategy
+        assert summary.warnings == ()
+        assert summary.deliveries == found["S0"].deliveries
+        assert summary.strategy == strategy
+        assert summary.duplicates == 0
+    hops = {strategy: summary.hops for strategy, summary in found.items()}
+    assert hops["SB"] < hops["S2"] == hops["SH"] < hops["S1"] < hops["S0"]
+    assert not found["S0"].soft_links
+    for name, links in found["S2"].soft_links.items():
+        assert links == tuple(sorted(links))
+        assert not set(links) & {name, *network.neighbours[name]}
+        assert len(links) + len(network.neighbours[name]) <= 8
+
+
+def test_single_brokers_may_have_a_strategy_and_settings_of_their_own() -> None:
+    network = line(8)
+    work = MemoryWorkload(
+        [SubscriptionRow("B007", "sub", "k", "TRUE")],
+        [PublicationRow(10_000 * number, "B000", "pub", {"x": number}) for number in range(600)],
+    )
+    only = {"B000": {"strategy": "S2", "delta": 4, "soft_links": {"fanout": 2}}}
+    summary = run(network, work, brokers={"soft_links": SOFT, "delta": 4}, own_brokers=only)
+    assert list(summary.soft_links) == ["B000"]
+    assert len(summary.soft_links["B000"]) == 1
+    assert (summary.violations, summary.deliveries) == ((), 600)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"strategy": "S9"}, "one of S0, not 'S9'"),
+        ({"strategy": "S9"}, "one of S0, S1, S2, SH, SB, not 'S9'"),
         ({"drain_us": -1}, "drain_us is at least 0"),
         ({"topology": "C9"}, "no topology 'C9'"),
         ({"topology": line(1)}, "client 'sub' at 'B001', which is no broker of line-1"),
         ({"brokers": {"heartbeats": 1}}, "no setting 'heartbeats'"),
         ({"brokers": {"broker_id": "X"}}, "follows from the topology"),
+        ({"brokers": {"soft_links": {"fan": 1}}}, "soft_links has no setting 'fan'; it has advantage"),
+        ({"strategy": "S2", "brokers": {"delta": 1}}, "S2 needs to see further"),
         ({"stores": frozenset({"B077"})}, "'B077', which is no broker"),
         ({"faults": (Fault(0, "crash", ("B077",)),)}, "B077"),
         ({"workload": "/nowhere/at/all"}, "holds no workload"),

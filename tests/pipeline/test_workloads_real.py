@@ -83,6 +83,21 @@ def test_contacts_subscribe_to_each_other_and_messages_keep_their_order(placemen
 
 
 @pytest.mark.usefixtures("messages")
+def test_one_subscription_per_broker_asks_for_the_same() -> None:
+    single, joint = (
+        workload("multipath.DT-FB", brokers=2, subscriptions_of=of).local("subscriptions").to_pylist()
+        for of in ("user", "broker")
+    )
+    wanted = defaultdict(set)
+    for row in single:
+        wanted[row["broker"]].add(row["filter"].removeprefix("author = "))
+    assert len(joint) == len(wanted) == len({row["client"] for row in joint})
+    for row in joint:
+        listed = row["filter"].removeprefix("author IN (").removesuffix(")")
+        assert set(listed.split(", ")) == wanted[row["broker"]]
+
+
+@pytest.mark.usefixtures("messages")
 def test_a_short_run_takes_the_first_messages_and_a_short_trace_ends_early() -> None:
     short = workload("multipath.DT-FB", brokers=3, rate_per_minute=60, duration_s=2)
     assert short.local("publications").column("at_us").to_pylist() == [0, 1_000_000]

@@ -7,7 +7,7 @@ session or as a new one. It knows what was offered, and looks at everything that
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +18,9 @@ from braid.errors import RemoteProtocolError
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import encode_record
 from braid.protocol.messages import Acknowledgement, Done, StoredPublications
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SETTINGS = ChannelSettings(window_bytes=400, resend_bytes_max=600, acknowledge_after_frames=3)
 # A batch with the largest body that is tried.
@@ -32,6 +35,10 @@ def batch_of(
     batch = PublicationBatch.of(publisher, [number], [record], acknowledged=care, receipt=number % 5 == 0)
     batch.target = target
     return batch
+
+
+def _sizes(frames: Iterable[Frame]) -> list[int]:
+    return [frame.body.size for frame in frames if isinstance(frame.body, PublicationBatch)]
 
 
 class Side:
@@ -214,11 +221,12 @@ class TwoChannels(RuleBasedStateMachine):
         for side in getattr(self, "sides", ()):
             channel = side.channel
             assert channel.waiting_bytes == sum(each.size for each in channel._batches)
-            assert channel.unacknowledged_bytes == sum(each.size for each in channel._unacknowledged)
-            messages = sum(not each.size for each in channel._unacknowledged)
-            assert channel.unacknowledged_messages == messages
-            assert channel.unsettled_bytes == sum(each.size for each in channel._unsettled)
-            sizes = [each.size for each in channel._unacknowledged if each.size]
+            sizes = _sizes(channel._unacknowledged)
+            assert channel.unacknowledged_bytes == sum(sizes)
+            assert channel.unacknowledged_messages == len(channel._unacknowledged) - len(sizes)
+            assert channel.unsettled_bytes == sum(_sizes(channel._unsettled))
+            kept = {frame.sequence for frame in (*channel._unsettled, *channel._unacknowledged)}
+            assert channel._cares.keys() <= kept
             assert channel.unacknowledged_bytes <= SETTINGS.resend_bytes_max or len(sizes) == 1
             assert len(side.released) == len(set(side.released)), "released twice"
             assert side.heard == sorted(set(side.heard))
@@ -440,3 +448,35 @@ def test_sending_at_once_is_what_offering_and_taking_would_have_done(steps: list
         assert frames[0] == frames[1]
         assert (usual.sent, usual.backlog_bytes) == (quick.sent, quick.backlog_bytes)
         assert usual.unacknowledged_bytes == quick.unacknowledged_bytes
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 90), st.booleans(), st.booleans()), max_size=30),
+    withheld=st.booleans(),
+)
+def test_accepting_quietly_is_what_accepting_and_settling_would_have_done(
+    sizes: list[tuple[int, bool, bool]], withheld: bool
+) -> None:
+    usual: Channel[int] = Channel(SETTINGS)
+    quick: Channel[int] = Channel(SETTINGS)
+    usual.withheld = quick.withheld = withheld
+    for number, (size, quietly, pause) in enumerate(sizes, 1):
+        batch = batch_of(number, size, care=False)
+        batch.flags = 0
+        frame = Frame(number, batch)
+        try:
+            accepted = usual.accept(frame)
+        except RemoteProtocolError:
+            assert not quick.accept_quietly(number, batch.size)
+            return
+        assert accepted
+        usual.settled = usual.received
+        if not (quietly and quick.accept_quietly(number, batch.size)):
+            assert quick.accept(frame)
+            quick.settled = quick.received
+        else:
+            assert not usual.acknowledgement_due()
+        assert not quick.accept_quietly(number, batch.size), "twice"
+        assert quick.acknowledgement_due() == usual.acknowledgement_due()
+        if usual.acknowledgement_due() or pause:
+            assert quick.acknowledgement() == usual.acknowledgement()

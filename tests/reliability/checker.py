@@ -5,7 +5,8 @@ The checker knows everything: it reads the journals of all clients. What must be
 - A publication whose receipt came is in the log of every subscriber that wants it. One without a receipt
   (its publisher was killed) may be there.
 - Nothing is in a log twice, nothing is there that was never published or that nobody there wants, and the
-  publications of one publisher are in their order.
+  publications of one publisher are in their order. Where there are soft links, order is promised to those
+  publishers only who ask for it.
 - A process is given consecutive offsets, each once. A subscriber that was killed goes on without a gap: it
   may get again what it had not acknowledged, never what the broker had confirmed as acknowledged.
 """
@@ -86,8 +87,17 @@ class _Published:
 class _Delivered:
     """What one subscriber was given in all its lives, judged while it is read."""
 
-    def __init__(self, name: str, selection: Selection, reader: JournalReader, verdict: Verdict) -> None:
+    def __init__(
+        self,
+        name: str,
+        selection: Selection,
+        reader: JournalReader,
+        verdict: Verdict,
+        unordered: frozenset[str] = frozenset(),
+    ) -> None:
         self.name = name
+        self.unordered = unordered
+        """Writers whose publications may overtake each other."""
         self.selection = selection
         self.log: list[tuple[str, int]] = []
         """By offset."""
@@ -141,7 +151,7 @@ class _Delivered:
         self.log.append((publisher, sequence))
         if (publisher, sequence) in self.found:
             verdict.blame("doubled", f"{what} a second time {where}")
-        elif sequence < self._highest.get(publisher, 0):
+        elif sequence < self._highest.get(publisher, 0) and publisher.partition(".")[0] not in self.unordered:
             verdict.blame("misordered", f"{what} after {self._highest[publisher]} {where}")
         self.found.add((publisher, sequence))
         self._highest[publisher] = max(sequence, self._highest.get(publisher, 0))
@@ -152,14 +162,15 @@ class _Delivered:
 class Checker:
     """Reads the journals of one run."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: Plan, directory: Path, *, soft_links: bool = False) -> None:
         self.verdict = Verdict()
+        unordered = frozenset(writer.name for writer in plan.writers if soft_links and not writer.ordered)
         self.writers = {
             writer.name: _Published(JournalReader(directory, writer.name)) for writer in plan.writers
         }
         self.subscribers = {
             each.name: _Delivered(
-                each.name, each.selection, JournalReader(directory, each.name), self.verdict
+                each.name, each.selection, JournalReader(directory, each.name), self.verdict, unordered
             )
             for each in plan.subscribers
         }

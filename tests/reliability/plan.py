@@ -47,6 +47,8 @@ class Writer:
     broker: str
     advertises: bool
     """Says first what it will publish; the others publish without a word."""
+    ordered: bool = False
+    """Asks for order. Without it publications may overtake each other where there are soft links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def make_plan(seed: int, brokers: int, clients: int) -> Plan:
         dialler, other = ends if ends[0] not in dials else reversed(ends)
         dials[dialler] = other
     writers = tuple(
-        Writer(f"w{number}", chance.choice(names), chance.random() < 0.5) for number in range(clients // 2)
+        Writer(f"w{number}", chance.choice(names), chance.random() < 0.5, number % 2 == 0)
+        for number in range(clients // 2)
     )
     everybody = [writer.name for writer in writers]
     subscribers = []

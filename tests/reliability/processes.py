@@ -99,11 +99,17 @@ class _Process:
 class BrokerProcess(_Process):
     """A broker with its data directory, on one port for all its lives."""
 
-    def __init__(self, name: str, directory: Path, log_level: str) -> None:
+    def __init__(self, name: str, directory: Path, log_level: str, strategy: str = "S0") -> None:
         super().__init__(name, directory)
         self.port = free_port()
         self.neighbour = ""
         """Whom it dials."""
+        self.address = ""
+        """What others are told, if not its own."""
+        self._strategy = strategy
+        self._configuration = directory / "soft-links.toml"
+        # Soft links come and go quickly, so that much can go wrong with them in little time.
+        self._configuration.write_text("[soft_links]\nfanout = 5\nreview_us = 700_000\nrest_reviews = 1\n")
         self._data = directory / f"{name}.data"
         self._log_level = log_level
 
@@ -115,6 +121,8 @@ class BrokerProcess(_Process):
             "broker",
             *("--id", self.name, "--listen", f"{HOST}:{self.port}", "--data-dir", str(self._data)),
             *("--log-level", self._log_level),
+            *("--config", str(self._configuration), "--strategy", self._strategy),
+            *(("--address", self.address) if self.address else ()),
             *neighbour,
         )
 

@@ -60,13 +60,15 @@ class Choices:
     rate: float = 2000.0
     """Publications per second that all publishers together aim at."""
     log_level: str = "info"
+    strategy: str = "S0"
+    """How brokers forward. With soft links, order is promised to those publishers only who ask for it."""
 
     @property
     def command(self) -> str:
         """What to type for the same run."""
         return (
             f"python -m tests.reliability.run --seconds {self.seconds:g} --brokers {self.brokers} "
-            f"--clients {self.clients} --seed {self.seed} --rate {self.rate:g}"
+            f"--clients {self.clients} --seed {self.seed} --rate {self.rate:g} --strategy {self.strategy}"
         )
 
 
@@ -94,9 +96,9 @@ class Outcome:
     def summary(self) -> str:
         verdict, choices = self.verdict, self.choices
         return (
-            f"reliability: {choices.brokers} brokers, {choices.clients} clients, {choices.seconds:g} s, "
-            f"seed {choices.seed}: {self.kills} kills, {self.resets} resets, {self.stalls} stalls, "
-            f"{self.client_kills} client kills; {verdict.published:,} published "
+            f"reliability: {choices.strategy}, {choices.brokers} brokers, {choices.clients} clients, "
+            f"{choices.seconds:g} s, seed {choices.seed}: {self.kills} kills, {self.resets} resets, "
+            f"{self.stalls} stalls, {self.client_kills} client kills; {verdict.published:,} published "
             f"({verdict.settled:,} with a receipt), {verdict.delivered:,} delivered, "
             f"{verdict.lost} lost, {verdict.doubled} doubled, {verdict.misordered} out of order, "
             f"repaired in {self.recovery_s:.1f} s"
@@ -122,9 +124,12 @@ class _Run:
         self.choices = choices
         self.directory = directory
         self.plan = make_plan(choices.seed, choices.brokers, choices.clients)
-        self.checker = Checker(self.plan, directory)
+        self.checker = Checker(self.plan, directory, soft_links=choices.strategy != "S0")
         self.outcome = Outcome(choices, directory, self.checker.verdict)
-        self.brokers = {name: BrokerProcess(name, directory, choices.log_level) for name in self.plan.brokers}
+        self.brokers = {
+            name: BrokerProcess(name, directory, choices.log_level, choices.strategy)
+            for name in self.plan.brokers
+        }
         self.proxies: dict[str, Proxy] = {}
         """By the name of the broker or client that connects through it."""
         self.workers: list[WorkerProcess] = []
@@ -171,6 +176,7 @@ class _Run:
                 each.name,
                 self.proxies[each.name].address,
                 f"writer = '{each.name}'" if each.advertises else "",
+                each.ordered,
             )
             for each in self.plan.writers
         ]
@@ -189,6 +195,12 @@ class _Run:
             await self.proxies[who].open()
         for dialler in self.plan.dials:
             self.brokers[dialler].neighbour = self.proxies[dialler].address
+        if self.choices.strategy != "S0":
+            # Soft links are dialled where brokers say that they are.
+            for name, broker in self.brokers.items():
+                proxy = self.proxies[f"soft-{name}"] = Proxy(f"soft-{name}", HOST, broker.port)
+                await proxy.open()
+                broker.address = proxy.address
 
     def _make_workers(self, publishes: bool, tasks: list[ClientTask], size: int) -> None:
         for first in range(0, len(tasks), size):
@@ -426,6 +438,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=defaults.clients, help="half publish, half subscribe")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--rate", type=float, default=defaults.rate, help="publications per second")
+    parser.add_argument("--strategy", default=defaults.strategy, choices=["S0", "S1", "S2", "SH", "SB"])
     parser.add_argument("--log-level", default=defaults.log_level, help="of the brokers")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     arguments = vars(parser.parse_args())

@@ -22,14 +22,16 @@ def row(offset: int, sequence: int, publisher: str = "w0.1") -> str:
     return f"row {offset} {publisher} {sequence} {price_of(publisher, sequence)}"
 
 
-def judged(directory: Path, subscriber: list[str], *, published: int = 3, settled: int = 3) -> Verdict:
+def judged(
+    directory: Path, subscriber: list[str], *, published: int = 3, settled: int = 3, plan: Plan = PLAN
+) -> Verdict:
     writer = Journal(directory, "w0")
     writer.write("life 1", "ready", f"published w0.1 {published}", f"settled w0.1 {settled}")
     writer.close()
     reader = Journal(directory, "s0")
     reader.write("life 1", "ready", *subscriber)
     reader.close()
-    return Checker(PLAN, directory).conclude()
+    return Checker(plan, directory, soft_links=plan is not PLAN).conclude()
 
 
 def test_what_is_as_it_should_be_is_right(tmp_path: Path) -> None:
@@ -66,6 +68,13 @@ def test_a_mistake_is_seen(tmp_path: Path, kind: str, lines: list[str]) -> None:
     assert getattr(verdict, kind) >= 1
     assert verdict.examples[kind]
     assert not verdict.right
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_with_soft_links_order_is_for_those_who_ask(tmp_path: Path, ordered: bool) -> None:
+    plan = Plan(PLAN.brokers, {}, (Writer("w0", "B1", False, ordered),), PLAN.subscribers)
+    verdict = judged(tmp_path, [row(0, 1), row(1, 3), row(2, 2)], plan=plan)
+    assert verdict.misordered == int(ordered)
 
 
 def test_what_was_not_acknowledged_may_come_again_in_the_next_process(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ class ClientTask:
     url: str
     filter: str
     """What a subscriber wants, or what a publisher says first that it will publish (empty: nothing)."""
+    ordered: bool = False
+    """Whether a publisher asks for order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ async def _publish(
             for _ in range(burst):
                 sequence += 1
                 attributes = {"writer": task.name, "price": price_of(publisher, sequence)}
-                receipt = await client.publish(attributes, delivery="acknowledged")
+                receipt = await client.publish(attributes, delivery="acknowledged", ordered=task.ordered)
             waiting.append(receipt)
             await asyncio.sleep(chance.uniform(0, 2) * burst / specification.rate)
             await _settle(waiting, BURSTS_WAITING_MAX, journal)

@@ -63,7 +63,7 @@ class _Broker:
         return self.working.names(self.working.funnelled(PATHS[self.strategy](self.working, anchors)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(network=networks())
 def test_a_mixture_of_strategies_delivers_exactly_once(network):
     brokers = {name: _Broker(name, network) for name in network["names"]}
@@ -77,7 +77,7 @@ def test_a_mixture_of_strategies_delivers_exactly_once(network):
     assert network["matching"] <= got.keys() | {network["source"]}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(network=networks(), data=st.data())
 def test_delegated_destinations_are_served_exactly_once(network, data):
     """Also when what brokers believe about each other's links is out of date."""

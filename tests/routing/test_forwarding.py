@@ -25,7 +25,7 @@ def test_every_destination_gets_the_rows_it_wants(
     matrix = np.array(cells, np.bool_).reshape(-1, 7)
     matrix[:, GROUPS.index(None)] = False  # a number without a group, as the index leaves behind
     forwarding: Forwarding = TreeForwarding(LINKS)
-    hops = forwarding.next_hops(reached_by(GroupMatrix(GROUPS, matrix)), came_from, ordered)
+    hops = forwarding.next_hops(reached_by(GroupMatrix(GROUPS, matrix)), came_from, ordered, len(matrix))
     rows = {group: list(range(len(matrix))) if some is None else some.tolist() for group, some in hops}
     assert rows == {
         group: [row for row in range(len(matrix)) if matrix[row, column]]

@@ -75,7 +75,7 @@ class Network:
             here, came_from = pending.pop()
             tables = self.brokers[here]
             hops = TreeForwarding(tables.links).next_hops(
-                tables.reached([BATCHES[publication]]), came_from, ordered=True
+                tables.reached([BATCHES[publication]]), came_from, ordered=True, rows=1
             )
             for destination, rows in hops:
                 assert rows is None

@@ -33,7 +33,17 @@ STATISTICS: dict[str, Any] = {
     },
     "clients": 3,
     "ready": True,
+    "mesh": {
+        "strategy": "S2",
+        "delta": 4,
+        "brokers_in_sight": 11,
+        "soft_links": ["C", "D"],
+        "soft_links_from": ["D"],
+        "candidates": [],
+        "saving_uplink": False,
+    },
     "link_waiting_bytes": {"B": 10},
+    "soft_link_waiting_bytes": {"C": 20},
     "durable_logs": {"orders": {"next_offset": 10, "acknowledged": 6, "read": False}},
 }
 
@@ -69,6 +79,14 @@ def test_names_and_values() -> None:
         ("braid_subscriptions",): 9,
         ("braid_clients",): 3,
         ("braid_ready",): 1,
+        ("braid_strategy", "strategy=S2"): 1,
+        ("braid_delta",): 4,
+        ("braid_brokers_in_sight",): 11,
+        ("braid_soft_links",): 2,
+        ("braid_soft_links_from",): 1,
+        ("braid_candidates",): 0,
+        ("braid_saving_uplink",): 0,
+        ("braid_soft_link_waiting_bytes", "neighbour=C"): 20,
         ("braid_link_waiting_bytes", "neighbour=B"): 10,
         ("braid_link_covering_ratio", "neighbour=B"): 0.75,
         ("braid_link_covering_ratio", "neighbour=C"): 0,
@@ -90,6 +108,8 @@ def test_everything_a_broker_counts_is_there() -> None:
     assert {f"braid_{name}_total" for name in counted} <= {key[0] for key in found}
     plain = {name for name, value in core.statistics().items() if isinstance(value, int)}
     assert {f"braid_{name}" for name in plain} <= {key[0] for key in found}
+    mesh = set(core.statistics()["mesh"])
+    assert {f"braid_{name}" for name in mesh} <= {key[0] for key in found}
 
 
 def test_every_metric_has_a_help_text() -> None:

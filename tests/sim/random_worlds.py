@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from braid.adaptation import SoftLinkSettings
 from braid.sim import LinkModel, NodeModel, Station, World
 from tests.sim.brokers import broker
 
@@ -22,6 +23,8 @@ END_US = 30_000_000
 ROUNDS = 30
 # All faults have ended for longer than anything waits for anybody.
 REST_S = 40
+# Soft links come and go within a run.
+BUSY_MESH = SoftLinkSettings(fanout=5, review_us=150_000, rest_reviews=1)
 
 
 class RandomWorld:
@@ -33,6 +36,7 @@ class RandomWorld:
         *,
         acknowledged: bool = True,
         amnesia: bool = False,
+        strategy: str = "S0",
         trace: TraceWriter | None = None,
         where: Path | str = "tests/sim/test_random_faults.py",
     ) -> None:
@@ -61,7 +65,7 @@ class RandomWorld:
                 self.links.append((name, other))
             self.world.add(
                 name,
-                broker(name, [other] if other else []),
+                broker(name, [other] if other else [], strategy=strategy, soft_links=BUSY_MESH),
                 node=node,
                 store=True,
                 queue_bytes_max=64 * 1024 * 1024,

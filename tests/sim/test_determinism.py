@@ -16,10 +16,10 @@ from tests.sim.random_worlds import RandomWorld
 ROOT = Path(__file__).parents[2]
 
 
-def traced(seed: int, directory: Path) -> str:
+def traced(seed: int, directory: Path, strategy: str = "S0") -> str:
     """Run a random world with a trace; returns a digest of every file."""
     with TraceWriter(directory, "sim") as trace:
-        random_world = RandomWorld(seed, trace=trace)
+        random_world = RandomWorld(seed, trace=trace, strategy=strategy)
         random_world.run()
         random_world.world.close()
     digest = hashlib.sha256()
@@ -30,8 +30,13 @@ def traced(seed: int, directory: Path) -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.parametrize("seed", [3, 4])
-def test_the_same_seed_leads_to_the_same_trace_in_every_process(seed: int, tmp_path: Path) -> None:
+# Seed 4 goes through the codec.
+@pytest.mark.parametrize(
+    ("seed", "strategy"), [(3, "S0"), (4, "S0"), (3, "S1"), (4, "S2"), (6, "SH"), (3, "SB"), (4, "SB")]
+)
+def test_the_same_seed_leads_to_the_same_trace_in_every_process(
+    seed: int, strategy: str, tmp_path: Path
+) -> None:
     digests = set()
     for hash_seed in ("0", "1", "4242"):
         environment = {
@@ -40,7 +45,11 @@ def test_the_same_seed_leads_to_the_same_trace_in_every_process(seed: int, tmp_p
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
         done = subprocess.run(
-            [sys.executable, "-m", "tests.sim.test_determinism", str(seed), str(tmp_path / hash_seed)],
+            [
+                sys.executable,
+                *("-m", "tests.sim.test_determinism"),
+                *(str(seed), str(tmp_path / hash_seed), strategy),
+            ],
             env=environment,
             capture_output=True,
             text=True,
@@ -56,4 +65,4 @@ def test_another_seed_leads_to_another_trace(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(traced(int(sys.argv[1]), Path(sys.argv[2])))
+    sys.stdout.write(traced(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))

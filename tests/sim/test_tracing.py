@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.adaptation import SoftLinkSettings
 from braid.sim import NodeModel, Station, World
 from braid.trace import TraceWriter, read_table
 from tests.sim.brokers import add_tree
@@ -99,6 +100,26 @@ def test_links_and_nodes_are_sampled(tmp_path: Path) -> None:
     assert totals == {"A": (3, 2, 2, 30), "B": (2, 2, 0, 20), "C": (2, 0, 3, 20)}
     used = sum(each["utilisation"] * each["period_us"] for each in loads if each["broker"] == "A")
     assert used == pytest.approx(2000)
+
+
+def test_a_soft_link_is_told_from_a_primary_one(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path, "sim") as trace:
+        world = World(1, trace=trace, checkers=False)
+        soft_links = SoftLinkSettings(fanout=5, review_us=150_000, rest_reviews=1)
+        add_tree(world, {**LINE, "D": "C"}, strategy="S2", soft_links=soft_links)
+        for place in "BD":
+            world.attach(Station(f"reader {place}", place, subscriptions=[("1", "price > 0")]))
+        many = [(3_000_000 + 10_000 * number, {"price": 1 + number}) for number in range(200)]
+        world.attach(Station("writer", "A", publications=many, advertise=["price >= 0"]))
+        world.run_until(6_000_000)
+        world.close()
+    primary = {("A", "B"), ("B", "C"), ("C", "D")}
+    for kind in ("hop", "link_sample"):
+        crossed = [each for each in rows(tmp_path, kind) if each.get("kind", "publication") == "publication"]
+        assert {each["link"] for each in crossed} == {"primary", "soft"}
+        for each in crossed:
+            near = (each["source"], each["target"]) in primary
+            assert each["link"] == ("primary" if near else "soft")
 
 
 def test_what_is_expected_need_not_be_known(tmp_path: Path) -> None:

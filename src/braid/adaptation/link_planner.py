@@ -32,7 +32,7 @@ class SoftLinkSettings:
     load_threshold: float = 0.8
     """A bypassed broker whose load (1: all its uplink, or the busiest around) exceeds this makes a soft link
     worth more."""
-    advantage: float = 1.1
+    advantage: float = 1.25
     """How much better than a link that is there another must be to replace it. Higher: steadier."""
     rest_reviews: int = 6
     """Reviews for which a link that was given up, or could not be made, is not tried again."""

@@ -52,7 +52,8 @@ class NeighbourhoodLoad:
             if row.broker == neighbour:
                 row = row._replace(round_trip_us=round_trip_us)
             if row.broker != self.centre:
-                self._rows[row.broker] = row
+                # Whatever it says, nothing is less than nothing.
+                self._rows[row.broker] = LoadRow(row.broker, *(max(0, number) for number in row[1:]))
 
     def forget(self, neighbour: str) -> None:
         """The neighbour begins anew, so it has to be told everything again."""

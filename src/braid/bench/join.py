@@ -44,26 +44,32 @@ class JoinBenchSettings:
     """What is measured."""
 
     publications: int = 200_000
+    few_publications: int = 50_000
+    """From these to `publications` the growth is taken."""
     filters: int = 50_000
     many_filters: int = 500_000
     """Filters of the largest runs."""
     rival_publications: int = 200_000
     """Publications for Spark's own join, which takes them times the filters."""
-    rival_pairs_publications: int = 20_000
-    """The same where every pair is listed."""
+    pairs_publications: int = 20_000
+    """The same, for both, where every pair is listed: half a hundred million of them."""
+    warm_publications: int = 20_000
+    """Publications of the runs that are not counted, enough for Java to have compiled what it will run."""
     workloads: tuple[str, ...] = WORKLOADS
     seed: int = 1
     quick: bool = False
 
     @classmethod
     def quickly(cls, seed: int = 1) -> JoinBenchSettings:
-        """Some minutes instead of ten; too small for the goals that speak of a ratio."""
+        """Two minutes instead of eight; too small for the goals that speak of a ratio."""
         return cls(
             publications=50_000,
+            few_publications=12_500,
             filters=10_000,
             many_filters=50_000,
             rival_publications=20_000,
-            rival_pairs_publications=10_000,
+            pairs_publications=10_000,
+            warm_publications=2_000,
             seed=seed,
             quick=True,
         )
@@ -105,6 +111,8 @@ class _Bench:
             "environment": {**describe_environment(), "master": self._spark.sparkContext.master},
             "settings": {
                 "publications": chosen.publications,
+                "rival_publications": chosen.rival_publications,
+                "pairs_publications": chosen.pairs_publications,
                 "filters": chosen.filters,
                 "many_filters": chosen.many_filters,
                 "destinations": DESTINATIONS,
@@ -118,38 +126,43 @@ class _Bench:
     def measure(self, directory: Path) -> None:
         """All runs, those that the goals need first."""
         chosen = self._settings
-        warm = self._tables(directory / "warm", "narrow", 2_000, 500)
-        for how, strategy in (
-            ("counts", "index"),
-            ("pairs", "index"),
-            ("counts", "split"),
-            ("counts", "zcode"),
-        ):
-            self._braid(warm, how, strategy).write.format("noop").mode("overwrite").save()
-        for how in ("counts", "pairs"):
-            self._rival(warm, how).write.format("noop").mode("overwrite").save()
+        self._warm_up(directory)
         for workload in chosen.workloads:
-            place = directory / workload
-            main = self._tables(place, workload, chosen.publications, chosen.filters)
-            half = _first(main, chosen.publications // 2)
-            self._run(workload, half, "counts", "index")
+            main = self._tables(directory / workload, workload, chosen.publications, chosen.filters)
+            self._run(workload, _first(main, chosen.few_publications), "counts", "index")
             for how in ("counts", "destinations"):
                 self._run(workload, main, how, "index")
-            small = _first(main, chosen.rival_pairs_publications)
+            small = _first(main, chosen.pairs_publications)
             self._run(workload, small, "pairs", "index")
             self._run(workload, small, "pairs", "spark")
+            self._run(workload, main, "counts", "split")
+            if workload == "narrow":
+                self._run(workload, main, "counts", "zcode")
+            many = self._tables(
+                directory / f"many {workload}", workload, chosen.publications, chosen.many_filters
+            )
+            self._run(workload, many, "counts", "index")
+            if workload == "narrow":
+                for strategy in ("split", "zcode"):
+                    self._run(workload, many, "counts", strategy)
+        for workload in chosen.workloads:
+            main = self._read(directory / workload, chosen.publications, chosen.filters)
             self._run(workload, _first(main, chosen.rival_publications), "counts", "spark")
-            for strategy in ("split", "zcode"):
-                if workload == "narrow" or strategy == "split":
-                    self._run(workload, main, "counts", strategy)
-        many = self._tables(directory / "many", "narrow", chosen.publications, chosen.many_filters)
-        for strategy in ("index", "zcode"):
-            self._run("narrow", many, "counts", strategy)
-        wide = self._tables(directory / "many wide", "wide", chosen.publications, chosen.many_filters)
-        self._run("wide", wide, "destinations", "index")
+
+    def _warm_up(self, directory: Path) -> None:
+        warm = self._tables(directory / "warm", "narrow", self._settings.warm_publications, 1_000)
+        for strategy in ("index", "split", "zcode"):
+            for how in ("counts", "destinations", "pairs"):
+                if strategy == "index" or how == "counts":
+                    self._braid(warm, how, strategy).write.format("noop").mode("overwrite").save()
+        for how in ("counts", "pairs"):
+            self._rival(warm, how).write.format("noop").mode("overwrite").save()
 
     def _tables(self, directory: Path, workload: str, publications: int, filters: int) -> _Tables:
         write_tables(workload, publications, filters, self._settings.seed, directory)
+        return self._read(directory, publications, filters)
+
+    def _read(self, directory: Path, publications: int, filters: int) -> _Tables:
         read = self._spark.read.parquet
         return _Tables(
             read(str(directory / "publications")), read(str(directory / "filters")), publications, filters
@@ -234,9 +247,10 @@ def decide_join_goals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return float(rival["cpu_seconds"] / ours["cpu_seconds"])
 
     def growth(workload: str) -> float | None:
+        """CPU of four times the publications, as a multiple of four times the CPU."""
         whole = cpu(workload, "counts", "index")
-        half = None if whole is None else cpu(workload, "counts", "index", whole["publications"] // 2)
-        return None if whole is None or half is None else float(whole["cpu_seconds"] / half["cpu_seconds"])
+        few = None if whole is None else cpu(workload, "counts", "index", whole["publications"] // 4)
+        return None if whole is None or few is None else float(whole["cpu_seconds"] / few["cpu_seconds"] / 4)
 
     rows: list[tuple[str, str, float, float | None]] = []
     for workload in WORKLOADS:
@@ -259,7 +273,12 @@ def decide_join_goals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 5,
                 ratio(workload, "pairs", "pairs"),
             ),
-            (f"{workload}: growth of CPU with twice the publications", "at most", 2.2, growth(workload)),
+            (
+                f"{workload}: CPU for 4 times the publications, as a part of 4 times the CPU",
+                "at most",
+                1.3,
+                growth(workload),
+            ),
         ]
     return [
         {

@@ -12,6 +12,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
+from braid.broker.express import Express
+from braid.broker.joining import joined
 from braid.broker.on_ask import OperatorDesk
 from braid.broker.on_delegated import DelegatedDesk
 from braid.broker.on_durable import DurableDesk
@@ -86,8 +88,8 @@ LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 # Between two steps of tidying, so that others have their turn.
 TIDY_PAUSE_US = 1_000
 
-# Batches are joined up to this size: larger ones gain nothing, and a frame must not become too long.
-JOINED_BYTES_MAX = 256 * 1024
+# Messages that change nothing about who gets which publications.
+_ROUTINE = frozenset({Acknowledgement, Ping, Pong, Settled})
 
 
 class BrokerCore:
@@ -148,6 +150,19 @@ class BrokerCore:
             self._mesh,
             self._postroom.changed,
         )
+        self._express = Express(
+            settings,
+            self._postroom,
+            self._reception.parties,
+            self._subscriptions.tables,
+            self._mesh,
+            self._delegated,
+            self._durables,
+            self._publish.seen,
+            self._publish.forwarding,
+        )
+        self._express.stopwatch = stopwatch
+        self._publish.when_meant = self._express.meant
         self._operator = OperatorDesk(
             incarnation,
             self._postroom,
@@ -175,6 +190,10 @@ class BrokerCore:
         self._tidy_at_us: int | None = None
         self._drain_until_us: int | None = None
         self._drained = False
+        self._deadline_us = 0
+        self._calm = False
+        """Whether nothing is to be done before the deadline but what messages ask for."""
+        self._postroom.when_due = self._due
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours)
@@ -221,7 +240,17 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
+        if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
+            try:
+                effects = self._express.pass_on(stimulus, now_us)
+                if effects is not None:
+                    return effects
+            except RemoteProtocolError as error:
+                self._broken(stimulus.connection, "protocol", str(error))
+                stimulus = Tick()  # all that is left of this turn
         self._postroom.now_us = now_us
+        if not isinstance(stimulus, Received | Tick):
+            self._express.forget()
         if isinstance(stimulus, Received):
             self._received(stimulus)
         elif isinstance(stimulus, Writable):
@@ -244,22 +273,29 @@ class BrokerCore:
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.collect()
-        return self._postroom.collect()
+        effects = self._postroom.collect()
+        self._deadline_us = self._next_deadline_us()
+        self._calm = not self._links.holding and self._tidy_at_us is None
+        return effects
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
-        deadline = self._review_at_us
-        if deadline is None:
+        return self._deadline_us
+
+    def _due(self, at_us: int) -> None:
+        if at_us < self._deadline_us:
+            self._deadline_us = at_us
+
+    def _next_deadline_us(self) -> int:
+        if self._review_at_us is None:
             return 0
-        for time in (
+        others = (
             self._postroom.acknowledge_at_us,
             self._links.next_dial_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
-        ):
-            if time is not None and time < deadline:
-                deadline = time
-        return deadline
+        )
+        return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
 
     # Messages.
 
@@ -272,41 +308,22 @@ class BrokerCore:
                 first = frames[0].body
                 if isinstance(first, PublicationBatch):
                     raise RemoteProtocolError("publications before a greeting")
+                self._express.forget()
                 party = self._reception.greeted(connection, first)
                 frames = frames[1:]
             if party is not None:
                 party.heard_at_us = self._postroom.now_us
                 party.pinged = False
-                if len(frames) != 1 or not self._take_in_one(party, frames[0]):
-                    self._take_in(party, frames)
+                self._take_in(party, frames)
         except RequestRefusedError as error:
             self._broken(connection, error.code, str(error))
         except RemoteProtocolError as error:
             self._broken(connection, "protocol", str(error))
 
-    def _take_in_one(self, party: Party, frame: Frame) -> bool:
-        """Handle a single publication that is simply to be passed on; False if it is not that simple."""
-        batch = frame.body
-        if (
-            not isinstance(batch, PublicationBatch)
-            or not isinstance(party, Link | SoftLink)
-            or len(batch) != 1
-            or batch.acknowledged
-            or self._links.holding
-            or party.line.waiting
-            or party.connection is None
-            or not party.channel.accept(frame)
-        ):
-            return False
-        self._publish.one_from_link(party, batch)
-        party.channel.settled = party.channel.received
-        self._postroom.heard(party)
-        return True
-
     def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
         """Handle frames in order; neighbouring batches and subscriptions are handled together."""
         grouped: Iterable[tuple[type, Iterable[Frame]]] = (
-            groupby(frames, key=_kind)
+            groupby(frames, key=lambda frame: type(frame.body))
             if len(frames) > 1
             else [(type(frame.body), frames) for frame in frames]
         )
@@ -316,6 +333,8 @@ class BrokerCore:
             if kind is PublicationBatch:
                 self._batches(party, [frame for frame in group if party.channel.accept(frame)])
                 continue
+            if kind not in _ROUTINE:
+                self._express.forget()
             if kind is Subscribe and isinstance(party, Link):
                 new = [frame.body for frame in group if party.channel.accept(frame)]
                 self._subscriptions.subscribe_link(
@@ -343,7 +362,7 @@ class BrokerCore:
         return handler
 
     def _batches(self, party: Party, frames: Sequence[Frame]) -> None:
-        batches = _joined(frames)
+        batches = joined(frames)
         if not batches:
             return
         if isinstance(party, Client):
@@ -445,6 +464,7 @@ class BrokerCore:
 
     def _end(self, connection: int) -> None:
         """A connection is over; a link waits for the next one, a client is gone."""
+        self._express.forget()
         party = self._reception.parties.pop(connection, None)
         if isinstance(party, Link):
             self._links.disconnected(party)
@@ -487,7 +507,7 @@ class BrokerCore:
     def _on_time(self, now_us: int) -> None:
         self._links.dial_due(now_us)
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
-            self._mesh.review(now_us)
+            self._review_mesh(now_us)
         if self._review_at_us is not None and now_us < self._review_at_us:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4
@@ -522,11 +542,18 @@ class BrokerCore:
             elif silent_us > self.settings.heartbeat_us and not party.pinged:
                 party.pinged = True
                 self._postroom.aside(party, Ping(now_us))
+        if any(link.down_since_us is not None for link in self._links.links.values()):
+            self._express.forget()
         self._links.review_waiting()
         self._links.tell_completeness()
         self._links.review_readiness()
-        self._mesh.review(now_us)
+        self._review_mesh(now_us)
         self._review_drain(now_us)
+
+    def _review_mesh(self, now_us: int) -> None:
+        self._express.add_up()  # it looks at what was passed on
+        self._mesh.review(now_us)
+        self._express.forget_if_moved()
 
     def _release_publications(self) -> None:
         """Clients' publications are accepted from now on; some may have come already."""
@@ -572,41 +599,5 @@ class BrokerCore:
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""
+        self._express.add_up()
         return self._operator.statistics()
-
-
-def _joined(frames: Sequence[Frame]) -> list[tuple[int, PublicationBatch]]:
-    """The batches of several frames. Small ones of one publisher are made one, to be routed at once.
-
-    Acknowledged ones stay apart: each frame is settled by itself.
-    """
-    if len(frames) == 1:
-        sequence, batch = frames[0]
-        return [(sequence, batch)] if isinstance(batch, PublicationBatch) else []
-    groups: list[list[PublicationBatch]] = []
-    numbers: list[int] = []
-    size = 0
-    for sequence, batch in frames:
-        if not isinstance(batch, PublicationBatch):
-            continue
-        size += batch.size
-        if groups and size <= JOINED_BYTES_MAX and not batch.acknowledged and _continues(batch, groups[-1]):
-            groups[-1].append(batch)
-            numbers[-1] = sequence
-        else:
-            groups.append([batch])
-            numbers.append(sequence)
-            size = batch.size
-    return [
-        (number, group[0] if len(group) == 1 else PublicationBatch.joined(group))
-        for number, group in zip(numbers, groups, strict=True)
-    ]
-
-
-def _continues(batch: PublicationBatch, group: Sequence[PublicationBatch]) -> bool:
-    # The first of them too: rows say how far they are from it, and that is bounded.
-    return batch.continues(group[-1]) and batch.continues(group[0])
-
-
-def _kind(frame: Frame) -> type:
-    return type(frame.body)

@@ -49,8 +49,11 @@ class DelegatedDesk:
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
-        self._lobby: deque[tuple[PublicationBatch, Release | None]] = deque()
+        self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
         self._lobby_bytes = 0
+        self._held_up: set[Party] = set()
+        """Those who get no credit because too much waits in the lobby."""
+        mesh.when_reviewed = self.look_again
 
     # What enters as a set.
 
@@ -118,7 +121,11 @@ class DelegatedDesk:
             self._postroom.pass_on(mesh.party(hop), onward, care, source)
         if delegation.unknown:
             care = pending.share() if pending is not None else None
-            self._wait(batch.readdressed(route=delegation.unknown), care)
+            self._wait(batch.readdressed(route=delegation.unknown), care, self._postroom.now_us)
+            if source is not None and self._lobby_bytes > LOBBY_BYTES_MAX:
+                self._held_up.add(source)
+                source.held_up_by.add(self)
+                source.channel.withheld = True
 
     def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes) -> None:
         """The same for a single publication that nobody waits for."""
@@ -134,8 +141,8 @@ class DelegatedDesk:
             onward = batch.readdressed(further=True, route=share)
             self._postroom.pass_on_at_once(mesh.party(hop), onward, source)
 
-    def again(self, batch: PublicationBatch, care: Release | None) -> None:
-        """The link that took this copy has gone: its set is split anew."""
+    def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
+        """The link that took this copy has gone, or it has waited since then: its set is split anew."""
         delegation = self._mesh.delegation(batch.route, batch.hops)
         if not delegation.hops and not delegation.unknown:
             if care is not None:
@@ -145,7 +152,8 @@ class DelegatedDesk:
         for hop, share in delegation.hops:
             self._postroom.pass_on(self._mesh.party(hop), batch.readdressed(route=share), next(cares), None)
         if delegation.unknown:
-            self._wait(batch.readdressed(route=delegation.unknown), next(cares))
+            since_us = self._postroom.now_us if since_us is None else since_us
+            self._wait(batch.readdressed(route=delegation.unknown), next(cares), since_us)
 
     # What is done here.
 
@@ -178,22 +186,30 @@ class DelegatedDesk:
 
     # What is for brokers out of sight.
 
-    def _wait(self, batch: PublicationBatch, care: Release | None) -> None:
-        if self._knows_all() or (care is None and self._lobby_bytes > LOBBY_BYTES_MAX):
+    def _wait(self, batch: PublicationBatch, care: Release | None, since_us: int) -> None:
+        # Whoever made the set may have heard of a new broker sooner than we do.
+        over = self._postroom.now_us - since_us >= self._postroom.settings.recovery_us_max
+        if (over and self._knows_all()) or (care is None and self._lobby_bytes > LOBBY_BYTES_MAX):
             # They have left the network, and their subscriptions with them.
             self._postroom.counters.dropped += len(batch)
             if care is not None:
                 care()
             return
-        self._lobby.append((batch, care))
+        self._lobby.append((batch, care, since_us))
         self._lobby_bytes += batch.size
 
     def look_again(self) -> None:
-        """The map has changed, or the tables are complete: perhaps they are in sight now."""
+        """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
         waiting, self._lobby = self._lobby, deque()
         self._lobby_bytes = 0
-        for batch, care in waiting:
-            self.again(batch, care)
+        for batch, care, since_us in waiting:
+            self.again(batch, care, since_us)
+        if self._held_up and self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
+            for source in self._held_up:
+                source.held_up_by.discard(self)
+                source.channel.withheld = bool(source.held_up_by)
+                self._postroom.changed(source)
+            self._held_up.clear()
 
     def _knows_all(self) -> bool:
         return self._links.ready and not self._links.holding

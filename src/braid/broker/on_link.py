@@ -423,9 +423,10 @@ class LinkDesk:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
         self.holding -= link.channel.holding
-        self._subscriptions.stop_waiting(link)
         self._subscriptions.remove_link(link)
         self.when_dropped(link)
+        # Only now: what waited is routed at once, by tables and maps without the link.
+        self._subscriptions.stop_waiting(link)
         for release in link.channel.abandon():
             release()
         self._postroom.forget(link)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, ProfiledPlanner, Uplink
 from braid.broker.parties import Link, SoftLink
-from braid.broker.settings import DELTA_MAX, checked_strategy
-from braid.errors import ConfigurationError, RequestRefusedError
+from braid.broker.settings import DELTA_MAX, checked_broker_id, checked_strategy
+from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations, unpacked_destinations
 from braid.protocol.effects import Close, Dial, Send
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Delegation", "MeshDesk"]
 
-# Sets of destinations whose split is remembered; each takes some hundred bytes.
-DELEGATIONS_MAX = 65_536
+# An address is a host and a port.
+ADDRESS_LENGTH_MAX = 300
+
+# Of the sets of destinations whose split is remembered. Each takes a few times its length, and some more.
+DELEGATIONS_BYTES_MAX = 16 * 1024 * 1024
+DELEGATION_BYTES = 200
 
 # A soft link that is no longer wanted may take this many reviews to deliver what it has.
 RETIRING_REVIEWS_MAX = 2
@@ -71,6 +75,8 @@ class MeshDesk:
         """Called with a soft link whose publications must go another way."""
         self.when_seen: Callable[[], None] = lambda: None
         """Called when the map has changed."""
+        self.when_reviewed: Callable[[], None] = lambda: None
+        """Called every now and then."""
         self._settings = settings
         self._postroom = postroom
         self._links = links
@@ -83,11 +89,15 @@ class MeshDesk:
         self._names: dict[int, str] = {}
         self._digest = digest_of(settings.broker_id)
         self._delegations: dict[tuple[bytes, int], Delegation] = {}
+        self._delegations_bytes = 0
         self._map_version = -1
         self._saving = False
         self.working: WorkingMap | None = None
         self._forwarding: MultipathForwarding | None = None
         self.review_at_us: int | None = None
+        self._link_state_due = False
+        """Whether others are to hear that our links have changed. Until then some may believe in links that
+        are gone; they find other ways, which costs a hop or two."""
 
     @property
     def sees_far(self) -> bool:
@@ -117,9 +127,12 @@ class MeshDesk:
             raise RequestRefusedError(str(error)) from None
         if checked == self.strategy:
             return
+        like_before = {checked, self.strategy} <= {"S1", "S2", "SH"}
         self.strategy = checked
-        self._planner = self._new_planner()
-        self._candidates = frozenset()
+        if not like_before:
+            self._planner = self._new_planner()
+            self._candidates = frozenset()
+            self._link_state_changed()
         self.review_at_us = None
         if checked == "S0":
             self._follow(frozenset())
@@ -146,10 +159,11 @@ class MeshDesk:
             self.working = None
         else:
             real = {broker for broker, soft in self.outgoing.items() if soft.channel.connected}
-            candidates = self._candidates - real
+            # A broker that was tried may have become a neighbour since.
+            candidates = self._candidates - real - set(overlay.neighbours)
             self.working = WorkingMap(overlay, {*overlay.neighbours, *real, *candidates}, candidates)
         self._forwarding.use(self.working, paths)
-        self._delegations.clear()
+        self._forget_delegations()
 
     # The map.
 
@@ -161,6 +175,7 @@ class MeshDesk:
         self._seen()
         if self.surroundings.wish_of(link.name) > 1:
             self._tell_link_state([link])
+        self._link_state_changed()
 
     def complete(self, link: Link) -> None:
         """A neighbour has said everything that it knows."""
@@ -173,10 +188,15 @@ class MeshDesk:
         """A neighbour is none any more."""
         self.surroundings.lose(link.name)
         self._seen()
+        self._link_state_changed()
 
     def hear_nearby(self, link: Link, message: Nearby) -> None:
-        """A neighbour says who is behind it."""
-        places = [Place(*place) for place in message.added]
+        """A neighbour says who is behind it.
+
+        Raises:
+            RemoteProtocolError: what it says cannot be.
+        """
+        places = [_checked_place(*place) for place in message.added]
         self.surroundings.hear(link.name, places, message.removed)
         self._seen()
 
@@ -200,6 +220,10 @@ class MeshDesk:
         lost = [broker for broker in self.outgoing if broker not in overlay or broker in overlay.neighbours]
         for broker in lost:
             self._retire(broker)
+        for soft in self.incoming.values():
+            if soft.name not in overlay and soft.connection is not None:
+                # It, or we, have left the network: what it asks us to pass on we cannot.
+                self._postroom.effect(Close(soft.connection, "out of sight"))
         self.rebuild()
         self.when_seen()
 
@@ -242,6 +266,10 @@ class MeshDesk:
 
     def review(self, now_us: int) -> None:
         """Look at the output; when it is time, choose soft links anew."""
+        self.when_reviewed()
+        if self._link_state_due:
+            self._link_state_due = False
+            self._tell_link_state()
         self.uplink.measure(self._postroom.counters.forwarded, now_us)
         if self.strategy == "SH" and self.uplink.saving != self._saving:
             self.rebuild()
@@ -289,7 +317,11 @@ class MeshDesk:
 
     def hear_loads(self, link: Link, message: Loads) -> None:
         """A neighbour says how busy it and those behind it are."""
-        self._load.hear(link.name, link.round_trip_us, [LoadRow(*row) for row in message.rows])
+        overlay = self.surroundings.map()
+        rows = [LoadRow(*row) for row in message.rows]
+        known = [row for row in rows if row.broker in overlay and row.broker != overlay.centre]
+        behind = [row for row in known if overlay.toward(row.broker) == link.name]
+        self._load.hear(link.name, link.round_trip_us, behind)
 
     def answered(self, party: Party, sent_at_us: int) -> None:
         """A `Pong` says when its `Ping` was sent."""
@@ -323,7 +355,7 @@ class MeshDesk:
         self.outgoing[broker] = soft
         self.direction_of(soft)
         self.rebuild()
-        self._tell_link_state()
+        self._link_state_changed()
         self._postroom.note("debug", "soft link up", broker=broker)
         return soft
 
@@ -334,7 +366,7 @@ class MeshDesk:
             return
         self._retiring[soft] = RETIRING_REVIEWS_MAX
         self.rebuild()
-        self._tell_link_state()
+        self._link_state_changed()
 
     def _review_retiring(self) -> None:
         for soft, reviews in list(self._retiring.items()):
@@ -382,7 +414,7 @@ class MeshDesk:
             self._wanted -= {soft.name}
             self._planner.failed(soft.name)
             self.rebuild()
-            self._tell_link_state()
+            self._link_state_changed()
         self.when_lost(soft)
 
     # Delegation.
@@ -394,11 +426,18 @@ class MeshDesk:
             party.reaches = frozenset(
                 name for digest in digests if (name := self._names.get(digest)) is not None
             )
-            self._delegations.clear()
+            self._forget_delegations()
+
+    def _link_state_changed(self) -> None:
+        """Tell it with the next review: several links change together, each in a turn of its own."""
+        self._link_state_due = True
 
     def _tell_link_state(self, parties: Iterable[Party] | None = None) -> None:
-        """Tell those who may delegate to us whom we can reach directly."""
-        if not self.delegates:
+        """Tell those who may delegate to us whom we can reach directly.
+
+        Whoever hears it may ask us to find the way to anybody, so only those who see everybody say it.
+        """
+        if not self.delegates or self._settings.delta < DELTA_MAX:
             return
         reach = [digest_of(broker) for broker in (*self._links.links, *self.outgoing)]
         message = LinkState(packed_destinations(reach))
@@ -425,10 +464,16 @@ class MeshDesk:
         key = (route, min(hops, HOPS_OF_SHORTCUTS_MAX))
         found = self._delegations.get(key)
         if found is None:
-            if len(self._delegations) >= DELEGATIONS_MAX:
-                self._delegations.clear()
-            found = self._delegations[key] = self._delegate(unpacked_destinations(route), hops)
+            found = self._delegate(unpacked_destinations(route), hops)
+            self._delegations_bytes += DELEGATION_BYTES + len(route)
+            if self._delegations_bytes > DELEGATIONS_BYTES_MAX:
+                self._forget_delegations()
+            self._delegations[key] = found
         return found
+
+    def _forget_delegations(self) -> None:
+        self._delegations.clear()
+        self._delegations_bytes = 0
 
     def _delegate(self, digests: frozenset[int], hops: int) -> Delegation:
         overlay = self.surroundings.map()
@@ -473,3 +518,14 @@ class MeshDesk:
             "candidates": sorted(self._candidates),
             "saving_uplink": self.uplink.saving,
         }
+
+
+def _checked_place(broker: str, before: str, address: str) -> Place:
+    try:
+        checked_broker_id(broker)
+        checked_broker_id(before)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(str(error)) from None
+    if len(address) > ADDRESS_LENGTH_MAX:
+        raise RemoteProtocolError(f"an address of {len(address)} characters")
+    return Place(broker, before, address)

@@ -78,12 +78,16 @@ class PublishDesk:
         self._delegated = delegated
         self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
         if mesh.sees_far:
-            multipath = MultipathForwarding(subscriptions.tables.links, mesh.sent)
+            multipath = MultipathForwarding(subscriptions.tables.links, self._meant)
             self.forwarding = multipath
             mesh.bind(multipath)
         delegated.deliver_here = self._deliver_here
-        delegated.seen_on_tree = lambda publisher, sequence: self._seen.has(publisher, sequence)
+        self.seen = DuplicateFilter()
+        """What was here as a copy along the tree."""
+        delegated.seen_on_tree = self.seen.has
         mesh.when_lost = self._back_to_the_tree
+        self.when_meant: Callable[[str, int], None] = mesh.sent
+        """Called when forwarding means so many publications for a link or candidate."""
         self.stopwatch: Callable[[], int] | None = None
         """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
         self._hops_max = hops_max
@@ -91,9 +95,11 @@ class PublishDesk:
         self._subscriptions = subscriptions
         self._durables = durables
         self._links = links
-        self._seen = DuplicateFilter()
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
+
+    def _meant(self, broker: str, publications: int) -> None:
+        self.when_meant(broker, publications)
 
     # From clients.
 
@@ -264,68 +270,6 @@ class PublishDesk:
                 # Its broker has left, and with it those it stood for.
                 care()
 
-    def one_from_link(self, link: Link | SoftLink, batch: PublicationBatch) -> None:
-        """A neighbour passes on a single publication that nobody waits for, while no link holds any back.
-
-        It comes out as by `from_link`. Where traffic is light, as in most simulations, nearly all
-        publications come so, and what batches need would take most of the time.
-        """
-        counters = self._postroom.counters
-        if batch.hops >= self._hops_max:
-            self._route(link, [(batch, None)])
-            return
-        counters.received += 1
-        if batch.route:
-            self._one_delegated(link, batch)
-            return
-        if not self._seen.is_new(batch.publisher, batch.first):
-            counters.duplicates += 1
-            return
-        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
-        try:
-            reached = self._subscriptions.tables.reached((batch,))
-        except PublicationError:
-            self._match(link, [_Route(batch, None)])
-            return
-        if self.stopwatch is not None:
-            counters.match_ns += self.stopwatch() - begin_ns
-        counters.matched_batches += 1
-        mesh = self._mesh
-        came_from = link.name if type(link) is Link else mesh.direction_of(link)
-        if mesh.delegates and not batch.ordered:
-            sets = self._delegated.sets(reached, came_from, 1)
-            if sets is not None:
-                for route, _ in sets:
-                    self._delegated.pass_on_one(link, batch, route)
-                reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
-        onward: PublicationBatch | None = None
-        for destination, _ in self.forwarding.next_hops(reached, came_from, batch.ordered, 1):
-            if isinstance(destination, str):
-                # The copy for the next brokers is the same for all of them.
-                if onward is None:
-                    onward = batch.readdressed(further=True)
-                counters.forwarded += 1
-                self._postroom.pass_on_at_once(mesh.party(destination), onward, link)
-            else:
-                self._give_one_here(link, destination, batch)
-
-    def _give_one_here(self, source: Link | SoftLink, destination: Hashable, batch: PublicationBatch) -> None:
-        if self._delegated.delivered.has(batch.publisher, batch.first):
-            return
-        if isinstance(destination, ClientDestination):
-            self._postroom.counters.delivered += 1
-            readdressed = batch.readdressed(target=destination.number)
-            self._postroom.pass_on_at_once(destination.client, readdressed, source)
-        else:
-            self._durables.append(destination, batch, None, source)
-
-    def _one_delegated(self, link: Link | SoftLink, batch: PublicationBatch) -> None:
-        """A single publication for a set of brokers. One that is only passed on need not be matched."""
-        if self._mesh.delegation(batch.route, batch.hops).here:
-            self._delegated.arrived(link, batch, None)
-        else:
-            self._delegated.pass_on_one(link, batch, batch.route)
-
     # For both.
 
     def _route(self, source: Party, arrivals: Sequence[Arrival]) -> None:
@@ -386,9 +330,9 @@ class PublishDesk:
         if not count:
             return batch.sequences
         first = batch.first
-        if batch.last - first + 1 == count and self._seen.new_run(batch.publisher, first, count):
+        if batch.last - first + 1 == count and self.seen.new_run(batch.publisher, first, count):
             return None
-        return self._seen.new_rows(batch.publisher, batch.sequences)
+        return self.seen.new_rows(batch.publisher, batch.sequences)
 
     def _match(self, source: Party, routes: Sequence[_Route]) -> None:
         begin_ns = self.stopwatch() if self.stopwatch is not None else 0

@@ -18,6 +18,8 @@ from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.messages import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from braid.broker.settings import BrokerSettings
     from braid.protocol import PublicationBatch
     from braid.protocol.codec import Body
@@ -62,21 +64,24 @@ class Postroom:
         self.settings = settings
         self.counters = Counters()
         self.now_us = 0
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        """What this turn leads to so far, in order."""
         self._changed: dict[Party, None] = {}
         self._unacknowledged: dict[Party, None] = {}
         self.acknowledge_at_us: int | None = None
         """When waiting acknowledgements go out at the latest."""
+        self.when_due: Callable[[int], None] = lambda at_us: None
+        """Called when that becomes known."""
 
     # What the desks say.
 
     def effect(self, effect: Effect) -> None:
         """Have the driver do something, in order with everything else."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     def note(self, level: str, what: str, **fields: Any) -> None:
         """A line for the log."""
-        self._effects.append(Note(level, what, fields))
+        self.effects.append(Note(level, what, fields))
 
     def tell(self, party: Party, message: Message, *, in_line: bool = False) -> None:
         """Say something in a party's channel; `in_line`: not before the publications that wait."""
@@ -95,12 +100,14 @@ class Postroom:
         """Something may have to be written or acknowledged."""
         self._changed[party] = None
 
-    def heard(self, party: Party) -> None:
-        """Something has arrived that is to be acknowledged, now or in a while."""
-        if party.channel.acknowledgement_due():
-            self._changed[party] = None
-        elif party.connection is not None:
-            self._acknowledge_later(party)
+    def acknowledge_later(self, party: Party) -> None:
+        """Acknowledge what has come from a party in a while, together with what else may come."""
+        if party not in self._unacknowledged:
+            self._unacknowledged[party] = None
+            party.channel.telling = True
+            if self.acknowledge_at_us is None:
+                self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
+                self.when_due(self.acknowledge_at_us)
 
     def offer(self, party: Party, body: Body, care: Release | None) -> None:
         """Put something in line that somebody may care for."""
@@ -109,8 +116,8 @@ class Postroom:
 
     def refuse(self, connection: int, code: str, reason: str) -> None:
         """End a connection and tell its other side why."""
-        self._effects.append(Send(connection, [Frame(0, Refused(code, reason))]))
-        self._effects.append(Close(connection, reason))
+        self.effects.append(Send(connection, [Frame(0, Refused(code, reason))]))
+        self.effects.append(Close(connection, reason))
 
     # Publications and those who are behind.
 
@@ -142,7 +149,7 @@ class Postroom:
             if backlog_bytes <= self.settings.link_queue_bytes_max:  # otherwise somebody is held up
                 frame = channel.send_at_once(batch)
                 if frame is not None:
-                    self._effects.append(Send(connection, [frame]))
+                    self.effects.append(Send(connection, [frame]))
                     return
         self.pass_on(party, batch, None, source)
 
@@ -200,6 +207,7 @@ class Postroom:
         party.held_up_by.clear()
         self._changed.pop(party, None)
         self._unacknowledged.pop(party, None)
+        party.channel.telling = False
 
     # The end of a turn.
 
@@ -209,12 +217,20 @@ class Postroom:
             self.acknowledge_at_us = None
             overdue, self._unacknowledged = self._unacknowledged, {}
             for party in overdue:
+                party.channel.telling = False
                 self._write(party, acknowledge=True)
         while self._changed:
             changed, self._changed = self._changed, {}
             for party in changed:
                 self._write(party, acknowledge=party.channel.acknowledgement_due())
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
+        return effects
+
+    def collect_at_once(self) -> list[Effect]:
+        """The same in a turn that brought nothing but publications to pass on, before anything was due."""
+        if self._changed:
+            return self.collect()
+        effects, self.effects = self.effects, []
         return effects
 
     def _write(self, party: Party, acknowledge: bool) -> None:
@@ -234,13 +250,8 @@ class Postroom:
             if told is not None:
                 frames.append(Frame(0, told))
             self._unacknowledged.pop(party, None)
+            party.channel.telling = False
         elif party.channel.acknowledgement_waits:
-            self._acknowledge_later(party)
+            self.acknowledge_later(party)
         if frames:
-            self._effects.append(Send(party.connection, frames))
-
-    def _acknowledge_later(self, party: Party) -> None:
-        if party not in self._unacknowledged:
-            self._unacknowledged[party] = None
-            if self.acknowledge_at_us is None:
-                self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
+            self.effects.append(Send(party.connection, frames))

@@ -40,6 +40,8 @@ class Visitor:
 
     opened: Opened
     since_us: int
+    soft: bool = False
+    """Whether we opened it for a soft link."""
 
 
 class Reception:
@@ -79,9 +81,9 @@ class Reception:
             if len(self.visitors) + len(self.parties) >= self._settings.connections_max:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
-        self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        soft = opened.dialled is not None and self._mesh.dials(opened.dialled)
+        self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us, soft)
         if opened.dialled is not None:
-            soft = self._mesh.dials(opened.dialled)
             link = self._links.resumable(opened.dialled) if not soft else None
             hello = Hello(
                 PROTOCOL_VERSION,
@@ -107,7 +109,7 @@ class Reception:
         """
         visitor = self.visitors[connection]
         if visitor.opened.dialled is not None:
-            if self._mesh.dials(visitor.opened.dialled):
+            if visitor.soft:
                 return self._soft_welcomed(connection, visitor.opened.dialled, message)
             if isinstance(message, Refused):
                 self._postroom.note(

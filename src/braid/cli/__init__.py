@@ -1,8 +1,9 @@
 """What can be done from a terminal?
 
 `main` is the `braid` command. It parses, calls one function and prints; whatever Braid raises on
-purpose, and a disk that fails, becomes one message on standard error and exit code 2. A reader that
-closes the pipe early, as `head` does, ends the command quietly (typer sees to that).
+purpose, a package that is not installed, and a disk that fails become one message on standard error and
+exit code 2. A reader that closes the pipe early, as `head` does, ends the command quietly (typer sees to
+that).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from braid.cli.extras import extra_for
 from braid.errors import BraidError
 
 __all__ = ["main"]
@@ -22,10 +24,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends with `SystemExit`."""
     from braid.cli.app import app
 
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="braid")
+        app(args=given, prog_name="braid")
     except BraidError as error:
         sys.stderr.write(f"braid: {error}\n")
+        sys.exit(EXIT_ERROR)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = extra_for(package, given[0] if given else "")
+        if extra is None:
+            raise
+        sys.stderr.write(
+            f"braid: this needs the package {package}; install it with: pip install 'braid-pubsub[{extra}]'\n"
+        )
         sys.exit(EXIT_ERROR)
     except OSError as error:  # a full disk under standard output, say
         sys.stderr.write(f"braid: cannot read or write: {error.strerror or error}\n")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from braid.cli import bench_join, bench_simulator
+from braid.cli import bench_join, bench_live, bench_multipath, bench_simulator
 from braid.cli.json_lines import open_output, require_writable
 from braid.cli.terminal import examples, json_text, say
 
@@ -152,3 +152,5 @@ def bench_broker(
 
 bench.command("simulator", epilog=examples(*bench_simulator.EXAMPLES))(bench_simulator.bench_simulator)
 bench.command("join", epilog=examples(*bench_join.EXAMPLES))(bench_join.bench_join)
+bench.command("multipath", epilog=examples(*bench_multipath.EXAMPLES))(bench_multipath.bench_multipath)
+bench.command("live", epilog=examples(*bench_live.EXAMPLES))(bench_live.bench_live)

@@ -98,6 +98,12 @@ def publish(
             "--acknowledged", help="Wait until every subscriber has everything, not only the broker."
         ),
     ] = False,
+    ordered: Annotated[
+        bool,
+        typer.Option(
+            "--ordered", help="Arrive in this order with everybody, also where there are shortcuts."
+        ),
+    ] = False,
     meta: Annotated[
         bool,
         typer.Option("--meta", help='Lines are {"attributes": {...}, "body": "...", "content_type": "..."}.'),
@@ -125,7 +131,7 @@ def publish(
             try:
                 for batch in read_batches(source, BATCH_MAX):
                     for number, line in batch:
-                        _publish_line(client, number, line, delivery, meta)
+                        _publish_line(client, number, line, delivery, ordered=ordered, meta=meta)
                         count += 1
             finally:
                 # Also before a bad line is reported: what stands before it counts as published.
@@ -138,7 +144,9 @@ def publish(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _publish_line(client: SyncClient, number: int, line: bytes, delivery: str, meta: bool) -> None:
+def _publish_line(
+    client: SyncClient, number: int, line: bytes, delivery: str, *, ordered: bool, meta: bool
+) -> None:
     from braid.language import flatten
 
     try:
@@ -146,7 +154,7 @@ def _publish_line(client: SyncClient, number: int, line: bytes, delivery: str, m
         body, content_type = b"", ""
         if meta:
             document, body, content_type = _parts(document)
-        client.publish(flatten(document), body, content_type, delivery=delivery)
+        client.publish(flatten(document), body, content_type, delivery=delivery, ordered=ordered)
     except PublicationError as error:
         raise PublicationError(f"{input_name('-')}:{number}: {error}") from None
     except BraidError:

@@ -27,7 +27,7 @@ BROKER_DEFAULT: Final = "127.0.0.1:7000"
 
 overlay = typer.Typer(
     help="Look at the network of brokers, and change it.",
-    epilog=examples("braid overlay show --broker 127.0.0.1:7000"),
+    epilog=examples("braid overlay show --broker 127.0.0.1:7000", "braid overlay strategy S2 --all"),
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -93,7 +93,7 @@ def show(
     key: _Key = None,
     timeout: _Timeout = 3.0,
 ) -> None:
-    """Show the whole network as it is seen from one broker.
+    """Show the whole network as it is seen from one broker, with soft links where there are any.
 
     Exit code 1: some broker could not be reached.
     """
@@ -175,6 +175,54 @@ def forget(
     answer = asyncio.run(ask(broker, "forget", door, neighbour=neighbour))
     dropped = answer.get("dropped_bytes", 0)
     typer.echo(f"{answer.get('broker', broker)} has forgotten {neighbour}; {dropped:,} bytes were dropped")
+
+
+@overlay.command(
+    epilog=examples(
+        "braid overlay strategy --all",
+        "braid overlay strategy S2 --broker 127.0.0.1:7003",
+        "braid overlay strategy S2 --broker 127.0.0.1:7000 --all",
+    )
+)
+def strategy(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="S0, S1, S2, SH or SB; left out, nothing changes.")
+    ] = None,
+    broker: _Broker = BROKER_DEFAULT,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Every broker of the network, not just this one.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+    token: _Token = None,
+    ca: _Authority = None,
+    certificate: _Certificate = None,
+    key: _Key = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Say by which strategy publications are forwarded, or choose another one while traffic flows.
+
+    It holds until the broker is restarted; its configuration says what comes then. A broker that was started
+    with --delta 1, which is the default with S0, can only do S0.
+
+    Exit code 1: some broker could not be reached, or said no.
+    """
+    from braid.cli.overlay_crawl import ask_for_strategy
+    from braid.cli.overlay_views import strategy_text
+
+    door = _door(token, ca, certificate, key, timeout)
+    reports = asyncio.run(ask_for_strategy(broker, door, name, everywhere=everywhere))
+    if as_json:
+        answers = [
+            {"broker": report.broker or None, "address": report.address}
+            | ({"problem": report.problem} if report.problem else report.mesh)
+            for report in reports
+        ]
+        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+    else:
+        for report in reports:
+            typer.echo(strategy_text(report))
+    if any(report.problem for report in reports):
+        raise typer.Exit(1)
 
 
 @overlay.command(

@@ -12,7 +12,7 @@ from braid.errors import BraidError, ConnectionLostError, RequestRefusedError
 from braid.runtime.client import Client, connect
 from braid.runtime.tls import TlsSettings, parse_address
 
-__all__ = ["Door", "Link", "Network", "Report", "append_broker", "ask", "crawl"]
+__all__ = ["Door", "Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "crawl"]
 
 # A network with more brokers than this is not shown to the end: nobody could read it.
 BROKERS_MAX: Final = 1000
@@ -48,6 +48,12 @@ class Report:
         """What it says about its neighbours."""
         links: list[dict[str, Any]] = self.overlay.get("links", [])
         return links
+
+    @property
+    def mesh(self) -> dict[str, Any]:
+        """What it says about its strategy and its soft links; nothing if it is too old to know of them."""
+        mesh: dict[str, Any] = self.overlay.get("mesh", {})
+        return mesh
 
     @property
     def unreached(self) -> list[str]:
@@ -165,6 +171,38 @@ async def _report(address: str, name: str, topics: Sequence[str], door: Door) ->
         overlay=overlay,
         statistics=answers[1] if len(answers) > 1 else {},
     )
+
+
+async def ask_for_strategy(start: str, door: Door, strategy: str | None, *, everywhere: bool) -> list[Report]:
+    """Ask one broker, or all of its network, for its strategy, and choose it if one is named.
+
+    Raises:
+        BraidError: the first one could not be asked, or the only one says no.
+    """
+    arguments = {} if strategy is None else {"strategy": strategy}
+    if not everywhere:
+        answer = await ask(start, "strategy", door, **arguments)
+        name = str(answer.pop("broker", ""))
+        return [Report(start, name, overlay={"mesh": answer})]
+    network = await crawl(start, door)
+    if strategy is None:
+        return network.reports
+
+    async def choose(report: Report) -> Report:
+        if report.problem:
+            return report
+        try:
+            answer = await ask(report.address, "strategy", door, **arguments)
+        except BraidError as error:
+            return Report(report.address, report.broker, problem=str(error))
+        answer.pop("broker", None)
+        return Report(report.address, report.broker, overlay=report.overlay | {"mesh": answer})
+
+    reports = network.reports
+    chosen: list[Report] = []
+    for chunk in (reports[at : at + TOGETHER_MAX] for at in range(0, len(reports), TOGETHER_MAX)):
+        chosen += await asyncio.gather(*map(choose, chunk))
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from rich.tree import Tree
 from braid.cli.overlay_crawl import Door, Network, Report, crawl
 from braid.errors import BraidError
 
-__all__ = ["as_dot_text", "print_tree", "rates", "watch"]
+__all__ = ["as_dot_text", "print_tree", "rates", "strategy_text", "watch"]
 
+# Characters of the longest line about one broker.
+LINE_MAX: Final = 2_000
 # Counters whose growth per second is shown: name in a report, name of the counter, heading.
 _RATES: Final = (
     ("received_per_s", "received", "in/s"),
@@ -32,6 +34,7 @@ _RATES: Final = (
 def print_tree(network: Network) -> None:
     """Draw the network with the broker that was asked first at the top."""
     console = Console(highlight=False)
+    console.width = max(console.width, LINE_MAX)  # a tree would cut lines off where the window ends
     first = network.reports[0]
     root = Tree(_heading(first))
     _grow(root, network, first, {first.broker})
@@ -62,14 +65,33 @@ def _heading(report: Report) -> str:
         return f"{name} [red]unreachable: {escape(report.problem)}[/red]"
     clients = report.overlay.get("clients", 0)
     ready = "" if report.overlay.get("ready") else " [yellow]not ready[/yellow]"
-    return f"{name}  {clients} client{'' if clients == 1 else 's'}{ready}"
+    shortcuts = f"  [dim]{escape(_mesh_text(report.mesh))}[/dim]" if report.mesh.get("delta", 1) > 1 else ""
+    return f"{name}  {clients} client{'' if clients == 1 else 's'}{ready}{shortcuts}"
+
+
+def strategy_text(report: Report) -> str:
+    """One line about how a broker forwards."""
+    name = report.broker or report.address
+    if report.problem:
+        return f"{name}: {report.problem}"
+    return f"{name}: {_mesh_text(report.mesh) or 'says nothing about its strategy'}"
+
+
+def _mesh_text(mesh: dict[str, Any]) -> str:
+    """Strategy, sight and soft links of one broker; empty if it does not know of such things."""
+    if not mesh:
+        return ""
+    strategy = str(mesh["strategy"]) + (" (saving its uplink)" if mesh["saving_uplink"] else "")
+    soft = mesh["soft_links"]
+    links = f"soft links to {', '.join(soft)}" if soft else "no soft links"
+    return f"{strategy}, {mesh['brokers_in_sight']} in sight (delta {mesh['delta']}), {links}"
 
 
 # A graph.
 
 
 def as_dot_text(network: Network) -> str:
-    """The network in Graphviz's language; links that are down are dashed."""
+    """The network in Graphviz's language; links that are down are dashed, soft links are arrows."""
     lines = ["graph braid {", "  node [shape=box];"]
     drawn: set[frozenset[str]] = set()
     for report in network.reports:
@@ -87,6 +109,10 @@ def as_dot_text(network: Network) -> str:
         lines.extend(
             f'  {_quoted(report.broker)} -- {_quoted(address)} [style="dotted"];'
             for address in report.unreached
+        )
+        lines.extend(
+            f"  {_quoted(report.broker)} -- {_quoted(other)} [dir=forward, color=gray, constraint=false];"
+            for other in report.mesh.get("soft_links", [])
         )
     return "\n".join([*lines, "}"])
 
@@ -155,6 +181,8 @@ def rates(before: Network, now: Network, elapsed_s: float) -> dict[str, Any]:
                 row[name] = round(grown / elapsed_s, 1)
         row["queue_bytes"] = sum(found["link_waiting_bytes"].values()) + found["client_waiting_bytes"]
         row["links"], row["links_up"] = found["links"], found["links_up"]
+        row["strategy"] = report.mesh.get("strategy")
+        row["soft_links"] = len(report.mesh.get("soft_links", []))
         row["clients"], row["clients_behind"] = found["clients"], found["clients_behind"]
         row["ready"] = found["ready"]
         rows.append(row)
@@ -164,12 +192,12 @@ def rates(before: Network, now: Network, elapsed_s: float) -> dict[str, Any]:
 def _table(report: dict[str, Any]) -> Table:
     table = Table(title=f"over {report['elapsed_s']:.1f} s")
     table.add_column("broker")
-    for heading in (*(heading for _, _, heading in _RATES), "queued", "links", "clients"):
+    for heading in (*(heading for _, _, heading in _RATES), "queued", "links", "soft links", "clients"):
         table.add_column(heading, justify="right")
     for row in report["brokers"]:
         name = escape(row["broker"] or row["address"])
         if "problem" in row:
-            table.add_row(f"{name} [red]unreachable[/red]", *[""] * (len(_RATES) + 3))
+            table.add_row(f"{name} [red]unreachable[/red]", *[""] * (len(_RATES) + 4))
             continue
         numbers = [("-" if row[key] is None else f"{row[key]:,.0f}") for key, _, _ in _RATES]
         behind = f" ({row['clients_behind']} behind)" if row["clients_behind"] else ""
@@ -178,6 +206,7 @@ def _table(report: dict[str, Any]) -> Table:
             *numbers,
             f"{row['queue_bytes']:,}",
             f"{row['links_up']}/{row['links']}",
+            f"{row['soft_links']}",
             f"{row['clients']}{behind}",
         )
     return table

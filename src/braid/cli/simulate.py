@@ -134,6 +134,9 @@ def _print(summary: SimulationSummary, checked: bool, out: Path | None) -> None:
         ("faults", f"{summary.faults:,}"),
         ("messages", ", ".join(f"{kind} {count:,}" for kind, count in _frequent(summary.messages))),
     ]
+    if summary.soft_links:
+        count = sum(map(len, summary.soft_links.values()))
+        rows.append(("soft links", f"{count:,} at the end, {count / summary.brokers:.1f} per broker"))
     if out is not None:
         rows.append(("trace", str(out)))
     if not checked:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray
     from braid.matching.segment import Segment
 
-__all__ = ["FilterIndex", "GroupMatrix", "IndexStatistics"]
+__all__ = ["HANDFUL", "WAITING", "FilterIndex", "GroupMatrix", "IndexStatistics", "run_to_end"]
 
 Key = TypeVar("Key", bound=Hashable)
 Attributes = Mapping[str, Value | None]
@@ -53,7 +53,7 @@ MATRIX_GROUPS_MAX = 4096
 
 # Values of `_home` that are not the number of a segment.
 _FREE = -1
-_WAITING = -2
+WAITING = -2
 _NO_KEY: Any = object()
 
 
@@ -167,7 +167,7 @@ class FilterIndex(Generic[Key]):
                 if len(item) not in (2, 3):
                     raise TypeError(f"(key, filter) or (key, filter, group) is needed, not {item!r}")
                 added.append(self._occupy(item[0], item[1], item[2] if len(item) == 3 else None))
-            segment = _run(self._plan(added)) if len(added) > TAIL_MAX // 4 else None
+            segment = run_to_end(self._plan(added)) if len(added) > TAIL_MAX // 4 else None
         except BaseException:
             for slot in added:
                 self._vacate(slot)
@@ -396,7 +396,7 @@ class FilterIndex(Generic[Key]):
                 self._home = _extended(self._home)
                 self._group_of_slot = _extended(self._group_of_slot)
         self._slot_of[key] = slot
-        self._home[slot] = _WAITING
+        self._home[slot] = WAITING
         self._group_of_slot[slot] = number
         return slot
 
@@ -532,7 +532,8 @@ def _sets(rows: IntArray, found: list[Any], count: int) -> list[set[Any]]:
     return [set(found[ends[row] : ends[row + 1]]) for row in range(count)]
 
 
-def _run(work: Generator[None, None, Segment]) -> Segment:
+def run_to_end(work: Generator[None, None, Segment]) -> Segment:
+    """The segment, with all steps of the work done at once."""
     while True:
         try:
             next(work)

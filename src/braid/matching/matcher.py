@@ -32,7 +32,10 @@ class Publications(Protocol):
     """Publications on their way, as the router holds them."""
 
     memo: Any
-    """A matcher's own note, which travels with them inside one process."""
+    """A matcher's own note, which travels with them inside one process; None if there is none.
+
+    Two single publications with the same note reach the same, as long as a router's filters stay the same.
+    """
 
     def __len__(self) -> int: ...
 

@@ -16,7 +16,7 @@ The work is a generator, one bounded step at a time, so that it can be spread ov
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from braid.language.intervals import Intervals
     from braid.language.normal_form import Term
 
-__all__ = ["plan_segment"]
+__all__ = ["MANY_ROWS", "POINT_ROWS_MIN", "Division", "divided_signatures", "plan_segment"]
 
 # A step of the work takes apart so many filters, or makes one block: some milliseconds either way.
 FILTERS_AT_ONCE = 256
@@ -315,25 +315,38 @@ def _parts_by_attributes(rows: list[_Row]) -> _Steps[list[_Part]]:
             by_names.setdefault(row.required(), []).append(row)
         yield
     parts: list[_Part] = []
-    pending = [by_names] if rows else []
+    for division in divided_signatures({names: len(alike) for names, alike in by_names.items()}):
+        together = list(chain.from_iterable(by_names[names] for names in division.signatures))
+        required = frozenset.intersection(*division.signatures)
+        step = division.step
+        parts += [_Part(together[at : at + step], required) for at in range(0, len(together), step)]
+        yield
+    return parts
+
+
+class Division(NamedTuple):
+    """Which rows share blocks: those that bound one of these sets of attributes, so many in one block."""
+
+    signatures: list[frozenset[str]]
+    step: int
+
+
+def divided_signatures(sizes: Mapping[frozenset[str], int]) -> Iterator[Division]:
+    """Divide rows by what they bound until each part fits into a block; given how many bound what."""
+    pending = [dict(sizes)] if sizes else []
     while pending:
         signatures = pending.pop()
-        size = sum(map(len, signatures.values()))
+        size = sum(signatures.values())
         counts: Counter[str] = Counter()
         for names, alike in signatures.items():
-            counts.update(dict.fromkeys(names, len(alike)))
+            counts.update(dict.fromkeys(names, alike))
         name = max(counts, key=lambda each: (min(counts[each], size - counts[each]), each), default=None)
         divisible = name is not None and counts[name] < size and size >= 2 * PART_SIZE_MIN
         if divisible and (size > BLOCK_SIZE_MAX or len(counts) > MANY_ATTRIBUTES):
             pending.append({names: alike for names, alike in signatures.items() if name in names})
             pending.append({names: alike for names, alike in signatures.items() if name not in names})
         else:
-            together = list(chain.from_iterable(signatures.values()))
-            required = frozenset.intersection(*signatures)
-            step = -(-size // -(-size // BLOCK_SIZE_MAX))
-            parts += [_Part(together[at : at + step], required) for at in range(0, size, step)]
-        yield
-    return parts
+            yield Division(list(signatures), -(-size // -(-size // BLOCK_SIZE_MAX)))
 
 
 def _divided_by_presence(rows: list[_Row]) -> _Steps[tuple[list[_Row], dict[str, list[_Row]]]]:

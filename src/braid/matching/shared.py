@@ -244,6 +244,8 @@ class SharedMatching:
 class SharedView:
     """One broker's matcher: its destinations, and which of the shared filters each of them holds."""
 
+    __slots__ = ("_bits", "_entries", "_findings", "_groups", "_keys_of", "_shared")
+
     def __init__(self, shared: SharedMatching) -> None:
         self._shared = shared
         self._entries: dict[str, tuple[_Interned, int]] = {}

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from braid.language.filters import Filter
 from braid.language.parser import parse
+from braid.matching.index import HANDFUL
 
 if TYPE_CHECKING:
     from braid.language.expressions import Condition
     from braid.matching.index import FilterIndex
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "unpack", "unread_filter"]
 
 
 def pack(index: FilterIndex[Any]) -> bytes:
-    """The index as bytes, after all its merging is finished."""
-    index.compact()
+    """The index as bytes, after all merging that is under way; segments that rest are left as they are."""
+    if index._tail and len(index) > HANDFUL:
+        index._seal()
+    index._finish_work()
     held = index._filters
     originals = list(held)
     # Segments share this very list, so that it is changed for a moment instead of being replaced.
@@ -37,7 +40,7 @@ def pack(index: FilterIndex[Any]) -> bytes:
 def unpack(packed: bytes) -> FilterIndex[Any]:
     """The index from its bytes."""
     index: FilterIndex[Any] = pickle.loads(packed)
-    index._filters[:] = [each if each is None else _unread(str(each)) for each in index._filters]
+    index._filters[:] = [each if each is None else unread_filter(str(each)) for each in index._filters]
     return index
 
 
@@ -56,7 +59,8 @@ class _UnreadFilter(Filter):
         return self._parsed  # type: ignore[return-value]
 
 
-def _unread(text: str) -> _UnreadFilter:
+def unread_filter(text: str) -> Filter:
+    """A filter from a text that is known to be right; it is parsed when somebody asks what it says."""
     made = _UnreadFilter.__new__(_UnreadFilter)
     for name in ("_terms", "_canonical", "_parsed"):
         object.__setattr__(made, name, None)

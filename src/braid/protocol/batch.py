@@ -18,13 +18,19 @@ import numpy as np
 from braid.errors import RemoteProtocolError
 from braid.language.publication import Publication
 from braid.language.values import Range
+from braid.matching.columns import IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from braid.matching.columns import IntArray
-
-__all__ = ["BATCH_KIND", "PUBLISHER_BYTES_MAX", "PublicationBatch", "decode_record", "encode_record"]
+__all__ = [
+    "BATCH_KIND",
+    "PUBLISHER_BYTES_MAX",
+    "WAITED_FOR",
+    "PublicationBatch",
+    "decode_record",
+    "encode_record",
+]
 
 
 # The kind of frame that holds a batch.
@@ -43,6 +49,9 @@ _ACKNOWLEDGED = 1
 _ORDERED = 2
 _RECEIPT = 4
 _ROUTED = 8
+
+WAITED_FOR: Final = _ACKNOWLEDGED | _RECEIPT
+"""The flags of batches that somebody waits for, at the end of their way or at their next broker."""
 
 _SEQUENCE_MAX = 2**63 - 1
 # Rows say how far they are from the first, in 32 bits.
@@ -113,61 +122,51 @@ def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
     )
 
 
-class PublicationBatch:
+class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     """Publications of one publisher, in the order of their sequence numbers.
 
     Rows are kept as they travel: for each how far its number is from `base`, and for each the length of its
     record. Arrays are made of that when they are asked for; a batch that is only passed on needs none.
+
+    It is a struct because those are made and copied in a fraction of the time. It is part of no cycle, so the
+    collector of garbage need not know of it.
     """
 
-    __slots__ = (
-        "_attributes",
-        "_count",
-        "_pieces",
-        "_records",
-        "_sequences",
-        "_table",
-        "base",
-        "flags",
-        "hops",
-        "memo",
-        "publisher",
-        "route",
-        "size",
-        "target",
-    )
+    publisher: str
+    base: int
+    _table: bytes
+    """Says which record is which."""
+    _records: bytes
+    """Those of all rows, one after the other."""
+    flags: int = 0
+    hops: int = 0
+    target: int = 0
+    """To a client: which of its delivery classes this is for."""
+    route: bytes = b""
+    """Between brokers: the brokers that this copy is for, packed; empty: whoever wants it downstream."""
+    size: int = 0
+    """Bytes of the frame that holds this batch. (Nobody else need say so.)"""
+    first: int = 0
+    """The first row's sequence number. (Nor that.)"""
+    count: int = 0
+    """How many rows there are: `len` of the batch, without a call."""
+    memo: Any = None
+    """What a matcher knows of these rows already. It stays within one process."""
+    _sequences: IntArray | None = None
+    _pieces: list[bytes] | None = None
+    _attributes: list[dict[str, Any]] | None = None
 
-    def __init__(
-        self,
-        publisher: str,
-        base: int,
-        table: bytes,
-        records: bytes,
-        *,
-        flags: int = 0,
-        hops: int = 0,
-        target: int = 0,
-        route: bytes = b"",
-    ) -> None:
-        """`records` are those of all rows, one after the other; `table` says which is which."""
-        self.publisher = publisher
-        self.base = base
-        self.flags = flags
-        self.hops = hops
-        self.target = target
-        """To a client: which of its delivery classes this is for."""
-        self.route = route
-        """Between brokers: the brokers that this copy is for, packed; empty: whoever wants it downstream."""
-        self.size = _HEADER.size + len(publisher.encode()) + len(route) + len(table) + len(records)
-        """Bytes of the frame that holds this batch."""
-        self.memo: Any = None
-        """What a matcher knows of these rows already. It stays within one process."""
-        self._count = len(table) // _ROW_BYTES
-        self._table = table
-        self._records = records
-        self._sequences: IntArray | None = None
-        self._pieces: list[bytes] | None = None
-        self._attributes: list[dict[str, Any]] | None = None
+    if TYPE_CHECKING:  # as every struct has it
+
+        def __copy__(self) -> PublicationBatch: ...
+
+    def __post_init__(self) -> None:
+        table = self._table
+        self.size = (
+            _HEADER.size + len(self.publisher.encode()) + len(self.route) + len(table) + len(self._records)
+        )
+        self.count = len(table) // _ROW_BYTES
+        self.first = self.base + _OFFSET.unpack_from(table)[0] if table else self.base
 
     @classmethod
     def of(
@@ -192,7 +191,7 @@ class PublicationBatch:
         )
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __repr__(self) -> str:
         return f"<{len(self)} publications of {self.publisher!r} from {self.base}>"
@@ -201,24 +200,18 @@ class PublicationBatch:
     def sequences(self) -> IntArray:
         """The sequence number of each row."""
         if self._sequences is None:
-            self._sequences = np.frombuffer(self._table, "<u4", self._count).astype(np.int64) + self.base
+            self._sequences = np.frombuffer(self._table, "<u4", self.count).astype(np.int64) + self.base
         return self._sequences
 
     @property
     def offsets(self) -> bytes:
         """How far each row's sequence number is from `base`, as little-endian numbers of 32 bits."""
-        return self._table[: _OFFSET.size * self._count]
-
-    @property
-    def first(self) -> int:
-        """The first row's sequence number."""
-        offset: int = _OFFSET.unpack_from(self._table)[0]
-        return self.base + offset
+        return self._table[: _OFFSET.size * self.count]
 
     @property
     def last(self) -> int:
         """The last row's sequence number."""
-        offset: int = _OFFSET.unpack_from(self._table, _OFFSET.size * (self._count - 1))[0]
+        offset: int = _OFFSET.unpack_from(self._table, _OFFSET.size * (self.count - 1))[0]
         return self.base + offset
 
     @property
@@ -261,10 +254,10 @@ class PublicationBatch:
     def records(self) -> list[bytes]:
         """The bytes of each row."""
         if self._pieces is None:
-            if self._count == 1:
+            if self.count == 1:
                 self._pieces = [self._records]
             else:
-                lengths = struct.unpack_from(f"<{self._count}I", self._table, _OFFSET.size * self._count)
+                lengths = struct.unpack_from(f"<{self.count}I", self._table, _OFFSET.size * self.count)
                 records = self._records
                 ends = accumulate(lengths, initial=0)
                 self._pieces = [records[start:end] for start, end in pairwise(ends)]
@@ -275,7 +268,7 @@ class PublicationBatch:
         places = rows.tolist()
         pieces = self.records()
         pieces = [pieces[row] for row in places]
-        table = np.frombuffer(self._table, "<u4").reshape(2, self._count)
+        table = np.frombuffer(self._table, "<u4").reshape(2, self.count)
         selected = PublicationBatch(
             self.publisher,
             self.base,
@@ -287,7 +280,7 @@ class PublicationBatch:
             route=self.route,
         )
         selected._pieces = pieces
-        if len(places) == self._count:
+        if len(places) == self.count:
             selected.memo = self.memo
         if self._attributes is not None:
             attributes = self._attributes
@@ -334,22 +327,17 @@ class PublicationBatch:
 
     def readdressed(self, *, target: int = 0, further: bool = False, route: bytes = b"") -> PublicationBatch:
         """The same rows for another receiver, `further` by one hop, or for a set of destinations."""
-        copy = PublicationBatch.__new__(PublicationBatch)
-        copy.publisher = self.publisher
-        copy.base = self.base
-        copy._count = self._count
-        copy._table = self._table
-        copy._sequences = None
-        copy.flags = self.flags & ~_RECEIPT
-        copy.hops = self.hops + further
+        copy = self.__copy__()
+        if copy.flags:
+            copy.flags &= ~_RECEIPT
+        if further:
+            copy.hops += 1
         copy.target = target
-        copy.route = route
-        copy.size = self.size + len(route) - len(self.route)
-        copy.memo = self.memo
-        copy._records = self._records
+        if route is not self.route:
+            copy.size += len(route) - len(self.route)
+            copy.route = route
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
-        copy._pieces = None
-        copy._attributes = None
+        copy._sequences = copy._pieces = copy._attributes = None
         return copy
 
     def pieces(self, sequence: int) -> Iterable[bytes]:
@@ -366,7 +354,7 @@ class PublicationBatch:
             # Only clients have delivery classes, and only brokers destinations.
             len(route) if route else self.target,
             len(publisher),
-            self._count,
+            self.count,
             self.base,
         )
         return (header, publisher, route, self._table, self._records)

@@ -5,20 +5,23 @@ A driver performs these in the order in which they come.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+import msgspec
 
-    from braid.protocol.codec import Frame
+from braid.protocol.codec import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from braid.protocol.log import StoreOperation
 
 __all__ = ["Close", "Dial", "Drained", "Effect", "Greeted", "Note", "Pause", "Persist", "ReadLog", "Send"]
 
 
-@dataclass(slots=True)  # not frozen: that would take twice as long, for every message there is
-class Send:
+class Send(msgspec.Struct, gc=False):  # there is one for every message, and this is made most quickly
     """Write these frames to a connection, in one go."""
 
     connection: int

@@ -39,6 +39,7 @@ class AnchoredEntries:
     def __init__(self) -> None:
         self._sets: dict[Anchor, CoveringSet] = {}
         self._anchors: dict[str, Anchor] = {}
+        self._told_count = 0
 
     def __len__(self) -> int:
         return len(self._anchors)
@@ -53,7 +54,7 @@ class AnchoredEntries:
     @property
     def told_count(self) -> int:
         """How many filters the neighbour knows."""
-        return sum(known.told_count for known in self._sets.values())
+        return self._told_count
 
     def told(self) -> list[tuple[str, Filter]]:
         """Everything the neighbour knows."""
@@ -85,7 +86,9 @@ class AnchoredEntries:
         untold: list[str] = []
         for anchor in {**gone, **new}:
             known = self._sets.setdefault(anchor, CoveringSet())
+            told_before = known.told_count
             change = known.change(gone.get(anchor, ()), new.get(anchor, ()))
+            self._told_count += known.told_count - told_before
             told += change.told
             untold += change.untold
             if not len(known):

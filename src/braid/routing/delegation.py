@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
-__all__ = ["split_destinations"]
+__all__ = ["HOPS_OF_SHORTCUTS_MAX", "split_destinations"]
 
 # A broker between that serves no more than this many is not worth a message of its own.
 SERVED_FEW = 3

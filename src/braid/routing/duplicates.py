@@ -21,13 +21,41 @@ if TYPE_CHECKING:
 __all__ = ["DuplicateFilter"]
 
 
+# So many of the latest numbers have their bits in a small integer of their own: to mark one of them makes no
+# new integer of a whole window's length.
+LATEST = 58
+
+
 class _Seen:
-    __slots__ = ("bits", "highest")
+    """What was seen of one publisher.
+
+    Up to `base` a window of bits says which numbers were seen; beyond it, `latest` does.
+    """
+
+    __slots__ = ("_bits", "base", "highest", "latest")
 
     def __init__(self, highest: int, bits: int) -> None:
-        self.highest = highest
-        self.bits = bits
-        """Bit i says whether `highest - i` was seen."""
+        self.highest = self.base = highest
+        self._bits = bits
+        """Bit i says whether `base - i` was seen."""
+        self.latest = 0
+        """Bit i says whether `base + i` was seen, for i from 1."""
+
+    def window(self, mask: int) -> int:
+        """Bit i says whether `highest - i` was seen. The latest numbers join the window."""
+        ahead = self.highest - self.base
+        if ahead:
+            # The latest bits count upwards and the window's downwards, so they are turned round.
+            latest = int(f"{self.latest >> 1:0{ahead}b}"[::-1], 2)
+            self._bits = (self._bits << ahead | latest) & mask
+            self.base, self.latest = self.highest, 0
+        return self._bits
+
+    def restart(self, highest: int, bits: int) -> None:
+        """Go on from another window."""
+        self.highest = self.base = highest
+        self._bits = bits
+        self.latest = 0
 
 
 class DuplicateFilter:
@@ -35,7 +63,7 @@ class DuplicateFilter:
 
     Args:
         publishers_max: of more publishers the least recently heard are forgotten; each takes about half
-            a kilobyte.
+            a kilobyte. Until half as many are known, nothing is noted of who was heard when.
         window: how far behind the highest a number may arrive; what is older counts as seen. Larger:
             more patience with detours, more memory and work.
     """
@@ -49,6 +77,9 @@ class DuplicateFilter:
         self._window = window
         self._mask = (1 << window) - 1
         self._publishers: OrderedDict[str, _Seen] = OrderedDict()
+        self._latest = min(LATEST, window)
+        self._crowded = publishers_max < 3
+        """Whether it is worth the while to keep publishers in the order in which they were heard."""
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -66,11 +97,12 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         if seen is None or first != seen.highest + 1:
             return False
-        self._publishers.move_to_end(publisher)
-        seen.highest += count
+        if self._crowded:
+            self._publishers.move_to_end(publisher)
         # A shift by a very long run would make a very large number.
-        known = seen.bits << count if count < self._window else 0
-        seen.bits = (known | (1 << min(count, self._window)) - 1) & self._mask
+        known = seen.window(self._mask) << count if count < self._window else 0
+        bits = (known | (1 << min(count, self._window)) - 1) & self._mask
+        seen.restart(seen.highest + count, bits)
         return True
 
     def is_new(self, publisher: str, sequence: int) -> bool:
@@ -78,23 +110,32 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         if seen is None:
             seen = self._entered(publisher, sequence)
-        else:
+        elif self._crowded:
             self._publishers.move_to_end(publisher)
+        offset = sequence - seen.base
+        if 0 < offset <= self._latest:
+            bit = 1 << offset
+            if seen.latest & bit:
+                return False
+            seen.latest |= bit
+            if sequence > seen.highest:
+                seen.highest = sequence
+            return True
+        bits = seen.window(self._mask)
         ahead = sequence - seen.highest
         if ahead > 0:
-            seen.highest = sequence
             # A shift by the distance itself would, after a very large jump, be a very large number.
-            seen.bits = (seen.bits << ahead | 1) & self._mask if ahead < self._window else 1
+            seen.restart(sequence, (bits << ahead | 1) & self._mask if ahead < self._window else 1)
             return True
-        if -ahead >= self._window or seen.bits >> -ahead & 1:
+        if -ahead >= self._window or bits >> -ahead & 1:
             return False
-        seen.bits |= 1 << -ahead
+        seen.restart(seen.highest, bits | 1 << -ahead)
         return True
 
     def window_of(self, publisher: str) -> tuple[int, int]:
         """The highest number seen, and a bit for each number down from it, the lowest bit first."""
         seen = self._publishers[publisher]
-        return seen.highest, seen.bits
+        return seen.highest, seen.window(self._mask)
 
     def recall(self, publisher: str, highest: int, bits: int | None) -> None:
         """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
@@ -105,8 +146,10 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         if seen is None:
             return False
+        if sequence > seen.base:
+            return sequence <= seen.highest and bool(seen.latest >> sequence - seen.base & 1)
         behind = seen.highest - sequence
-        return 0 <= behind < self._window and bool(seen.bits >> behind & 1)
+        return behind < self._window and bool(seen.window(self._mask) >> behind & 1)
 
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
         """Which rows of a batch are new, as if they came one by one; None when all are.
@@ -119,7 +162,7 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         if seen is None:
             seen = self._entered(publisher, int(sequences[0]))
-        else:
+        elif self._crowded:
             self._publishers.move_to_end(publisher)
         if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
             self._note(seen, int(sequences[-1]), sequences)
@@ -136,6 +179,7 @@ class DuplicateFilter:
         seen = self._publishers[publisher] = _Seen(first - 1, 0)
         if len(self._publishers) > self._publishers_max:
             self._publishers.popitem(last=False)
+        self._crowded = 2 * len(self._publishers) >= self._publishers_max - 1
         return seen
 
     def _new(self, seen: _Seen, sequences: IntArray) -> BoolArray:
@@ -147,14 +191,14 @@ class DuplicateFilter:
         first[np.unique(sequences, return_index=True)[1]] = True
         new &= first
         behind = np.flatnonzero(new & (sequences <= seen.highest))
-        known = _bools(seen.bits, self._window)
+        known = _bools(seen.window(self._mask), self._window)
         new[behind] = ~known[seen.highest - sequences[behind]]
         return new
 
     def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
         ahead = highest - seen.highest
         # A shift by the distance itself would, after a very large jump, be a very large number.
-        bits = seen.bits << ahead & self._mask if ahead < self._window else 0
+        bits = seen.window(self._mask) << ahead & self._mask if ahead < self._window else 0
         if ahead == len(fresh) and int(fresh.min()) == seen.highest + 1:
             # They are all different, so none is missing.
             bits |= (1 << min(ahead, self._window)) - 1
@@ -163,7 +207,7 @@ class DuplicateFilter:
             marks = np.zeros(self._window, np.bool_)
             marks[offsets[offsets < self._window]] = True
             bits |= int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
-        seen.highest, seen.bits = highest, bits
+        seen.restart(highest, bits)
 
 
 def _bools(bits: int, count: int) -> BoolArray:

@@ -20,6 +20,9 @@ __all__ = ["Forwarding", "TreeForwarding"]
 class Forwarding(Protocol):
     """Chooses next hops for a batch."""
 
+    version: int
+    """Rises with every change of what it goes by, other than what matching says and which links there are."""
+
     def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool, rows: int) -> Reached:
         """The destinations with their rows, in an order that is always the same.
 
@@ -39,6 +42,8 @@ class TreeForwarding:
         links: the neighbours, as a view that stays current (`RoutingTables.links`); other destinations
             are local.
     """
+
+    version = 0
 
     def __init__(self, links: Collection[str]) -> None:
         self._links = links

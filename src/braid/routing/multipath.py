@@ -39,10 +39,10 @@ class Anchored(NamedTuple):
 
 
 class _Hops(NamedTuple):
-    links: tuple[str, ...]
-    """The real links that get a copy."""
-    counted: tuple[str, ...]
-    """The links and candidates that the publication is meant for."""
+    real: tuple[int, ...]
+    """The real links that get a copy, by their bits."""
+    meant: tuple[int, ...]
+    """The links and candidates that the publication is meant for; the same object where that is the same."""
 
 
 class MultipathForwarding:
@@ -59,13 +59,19 @@ class MultipathForwarding:
         self._working: WorkingMap | None = None
         self._paths: Paths | None = None
         self._bits: dict[Hashable, int] = {}
+        self._order: list[int] = []
+        """The bits of all links, in the order of their names."""
         self._remembered: dict[int, _Hops] = {}
+        self.version = 0
+        """How often it was told to compute paths otherwise."""
 
     def use(self, working: WorkingMap | None, paths: Paths | None) -> None:
         """From now on compute paths so; without a map or paths publications follow the tree."""
         self._working = working if paths is not None else None
         self._paths = paths
+        self.version += 1
         self._bits = {}
+        self._order = sorted(range(len(working.links)), key=working.links.__getitem__) if working else []
         self._remembered = {}
 
     def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool, rows: int) -> Reached:
@@ -101,9 +107,10 @@ class MultipathForwarding:
             if not anchors:
                 return local
             hops = self._hops(working, paths, anchors)
-            for link in hops.counted:
-                self._sent(link, rows)
-            return [*((link, None) for link in hops.links), *local]
+            for number in hops.meant:
+                self._sent(working.links[number], rows)
+            chosen = sorted(working.links[number] for number in hops.real)
+            return [*((link, None) for link in chosen), *local]
         return [*self._by_rows(working, paths, base, some, upstream, rows), *local]
 
     def _by_rows(
@@ -115,37 +122,42 @@ class MultipathForwarding:
         upstream: int,
         rows: int,
     ) -> Reached:
-        """Rows that reach the same anchors take the same way, so it is computed once for them."""
-        # Few brokers have more than 63 links; for them Python's own integers do.
-        small = len(working.links) <= 62
-        masks = np.full(rows, base, np.int64 if small else object)
-        for bit, wanted in some:
-            masks[wanted] |= bit
-        masks &= ~upstream
-        kinds, inverse = np.unique(masks, return_inverse=True)
-        taken: dict[str, list[IntArray]] = {}
-        for kind, mask in enumerate(kinds.tolist()):
-            if not mask:
+        """Every row takes its own way; rows that reach the same anchors take the same."""
+        count = len(working.links)
+        taken: list[list[int]] = [[] for _ in range(count)]
+        meant = [0] * count
+        remembered = self._remembered
+        for row, anchors in enumerate(_anchors_of_rows(base, some, upstream, rows, count)):
+            if not anchors:
                 continue
-            hops = self._hops(working, paths, mask)
-            same = np.flatnonzero(inverse == kind)
-            for link in hops.links:
-                taken.setdefault(link, []).append(same)
-            for link in hops.counted:
-                self._sent(link, len(same))
+            real, wished = remembered.get(anchors) or self._hops(working, paths, anchors)
+            for number in real:
+                taken[number].append(row)
+            if wished is not real:
+                for number in wished:
+                    meant[number] += 1
+                for number in real:
+                    meant[number] -= 1
+        # One array for all links: making one for each would take longer than all of the above.
+        together = np.array([row for number in self._order for row in taken[number]], np.int64)
         found: list[tuple[Hashable, IntArray | None]] = []
-        for link in sorted(taken):
-            parts = taken[link]
-            chosen = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-            found.append((link, None if len(chosen) == rows else chosen))
+        end = 0
+        for number in self._order:
+            copies = len(taken[number])
+            if copies + meant[number]:
+                self._sent(working.links[number], copies + meant[number])
+            if copies:
+                begin, end = end, end + copies
+                found.append((working.links[number], None if copies == rows else together[begin:end]))
         return found
 
     def _hops(self, working: WorkingMap, paths: Paths, anchors: int) -> _Hops:
         hops = self._remembered.get(anchors)
         if hops is None:
-            meant = paths(working, anchors)
-            real = working.funnelled(meant)
-            hops = _Hops(tuple(sorted(working.names(real))), tuple(working.names(meant)))
+            bits = paths(working, anchors)
+            meant = _numbers(bits)
+            funnelled = working.funnelled(bits)
+            hops = _Hops(meant if funnelled == bits else _numbers(funnelled), meant)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[anchors] = hops
@@ -192,3 +204,32 @@ class MultipathForwarding:
             else:
                 found.append((link, parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))))
         return found + local
+
+
+def _anchors_of_rows(
+    base: int, some: list[tuple[int, IntArray]], upstream: int, rows: int, links: int
+) -> list[int]:
+    """For each row the links that stand for its anchors and do not lie upstream, as bits."""
+    found: list[int]
+    if links < 63:
+        masks = np.full(rows, base, np.int64)
+        bits = np.repeat(np.array([bit for bit, _ in some], np.int64), [len(wanted) for _, wanted in some])
+        np.bitwise_or.at(masks, np.concatenate([wanted for _, wanted in some]), bits)
+        masks &= ~upstream
+        found = masks.tolist()
+        return found
+    found = [base] * rows
+    for bit, wanted in some:
+        for row in wanted.tolist():
+            found[row] |= bit
+    return [anchors & ~upstream for anchors in found]
+
+
+def _numbers(bits: int) -> tuple[int, ...]:
+    """The numbers of the bits that are set."""
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return tuple(found)

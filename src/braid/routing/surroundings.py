@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from braid.errors import RemoteProtocolError
 from braid.routing.overlay_map import OverlayMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Place", "Surroundings", "SurroundingsChange"]
+
+# Behind one neighbour; as many as a set of destinations may have. More is a mistake or an attack.
+BROKERS_MAX = 16_384
 
 
 class Place(NamedTuple):
@@ -37,8 +41,8 @@ class SurroundingsChange(NamedTuple):
 class Surroundings:
     """What one broker knows of the network, by the neighbour it heard it from.
 
-    A broker that several neighbours speak of counts where it was heard of last; such a state passes, because
-    the network is a tree.
+    A broker that several neighbours speak of is out of sight until only one of them does: nobody can tell
+    which is right. Such a state passes, because the network is a tree.
     """
 
     def __init__(self, centre: str, address: str, delta: int) -> None:
@@ -85,10 +89,17 @@ class Surroundings:
             self._changed()
 
     def hear(self, neighbour: str, added: Iterable[Place], removed: Iterable[str]) -> None:
-        """A neighbour says what has changed behind it."""
+        """A neighbour says what has changed behind it.
+
+        Raises:
+            RemoteProtocolError: no network is so large.
+        """
         heard = self._heard.get(neighbour)
         if heard is None:
             return
+        added = list(added)
+        if len(heard.keys() | {place.broker for place in added}) > BROKERS_MAX:
+            raise RemoteProtocolError(f"{neighbour!r} speaks of more than {BROKERS_MAX:,} brokers")
         stale = self._stale.get(neighbour, set())
         for broker in removed:
             if broker != neighbour:
@@ -110,12 +121,23 @@ class Surroundings:
         if self._map is None:
             parents: dict[str, str] = {}
             self._addresses = {}
+            doubtful: set[str] = set()
             for neighbour in sorted(self._heard):
-                for place in self._heard[neighbour].values():
+                own = self._heard[neighbour]
+                for place in own.values():
+                    if place.broker in self._heard:
+                        continue  # a neighbour is where its link is
+                    if place.before != neighbour and (place.before not in own or place.before in self._heard):
+                        continue  # it can tell of those behind itself only
+                    if place.broker in parents:
+                        doubtful.add(place.broker)
                     parents[place.broker] = place.before
                     self._addresses[place.broker] = place.address
-            for neighbour in self._heard:
+            for broker in doubtful:
+                del parents[broker]
+            for neighbour, heard in self._heard.items():
                 parents[neighbour] = self.centre
+                self._addresses[neighbour] = heard[neighbour].address
             self._map = OverlayMap(self.centre, parents).within(self.delta)
         return self._map
 

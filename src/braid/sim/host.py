@@ -142,6 +142,8 @@ class Host(Endpoint):
                         loop.heap,
                         (now_us + pipe.latency_us, loop.next_serial(), pipe.arrive, effect.frames),
                     )
+                elif pipe.beside:
+                    pipe.hand_over(effect.frames)
                 else:
                     pipe.send(effect.frames)
             else:
@@ -202,6 +204,8 @@ class Host(Endpoint):
             pipe = self.pipes.get(effect.connection)
             if pipe is not None and pipe.back.shape is not None and pipe.back.shape.codec:
                 pipe.back.shape.decoder.frame_bytes_max = effect.frame_bytes_max
+            if pipe is not None and effect.kind == "soft" and self._network.sampler is not None:
+                self._network.sampler.soft(pipe)
         elif isinstance(effect, Pause):
             pipe = self.pipes.get(effect.connection)
             if pipe is not None:

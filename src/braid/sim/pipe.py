@@ -69,6 +69,7 @@ class Pipe:
 
     __slots__ = (
         "back",
+        "beside",
         "dialled",
         "direct",
         "latency_us",
@@ -107,6 +108,8 @@ class Pipe:
         """The target takes what is sent at once, within the source's turn."""
         self.plain = True
         """Nothing but the latency lies between the two ends."""
+        self.beside = False
+        """Not even that, and the target takes what is sent at once."""
         self.back: Pipe
 
     @property
@@ -117,6 +120,7 @@ class Pipe:
     def settle(self) -> None:
         """Something about the pipe has changed: is it plain now?"""
         self.plain = self.shape is None and not self.direct and self.source.uplink is None
+        self.beside = self.shape is None and self.direct
 
     def shaped(self) -> Shape:
         """The pipe's shape; it gets one if it has none."""
@@ -140,13 +144,17 @@ class Pipe:
         if self.shape is not None:
             self.shape.cross(cargo)
         elif self.direct and not isinstance(cargo, str):
-            if self.state == _OPEN:
-                self.target.frames += len(cargo)
-                self.target.receive(cargo)
+            self.hand_over(cargo)
         else:
             loop = self.source.loop
             arrive = self.end if isinstance(cargo, str) else self.arrive
             heappush(loop.heap, (loop.now_us + self.latency_us, loop.next_serial(), arrive, cargo))
+
+    def hand_over(self, frames: Sequence[Frame]) -> None:
+        """The target, which is beside the source, takes frames at once."""
+        if self.state == _OPEN:
+            self.target.frames += len(frames)
+            self.target.receive(frames)
 
     # Arriving.
 

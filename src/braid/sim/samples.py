@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Load", "Meter", "Sampler", "load_of"]
 
 # Every link of a tree is one; the other kind belongs to overlays that take short cuts.
-PRIMARY = "primary"
+PRIMARY, SOFT = "primary", "soft"
 
 
 class Load(NamedTuple):
@@ -67,11 +67,12 @@ def load_of(machine: Machine) -> Load | None:
 class Meter:
     """What has crossed one link in one direction since the last sample."""
 
-    __slots__ = ("_source", "_target", "_trace", "bytes", "messages")
+    __slots__ = ("_link", "_source", "_target", "_trace", "bytes", "messages")
 
-    def __init__(self, source: str, target: str, trace: TraceWriter) -> None:
+    def __init__(self, source: str, target: str, link: str, trace: TraceWriter) -> None:
         self._source = source
         self._target = target
+        self._link = link
         self._trace = trace
         self.messages: dict[str, int] = {}
         self.bytes: dict[str, int] = {}
@@ -83,7 +84,7 @@ class Meter:
             body = frame.body
             kind = kind_of(body)
             if type(body) is PublicationBatch:
-                self._trace.hop(at_us, sent_at_us, self._source, self._target, PRIMARY, body)
+                self._trace.hop(at_us, sent_at_us, self._source, self._target, self._link, body)
                 messages[kind] = messages.get(kind, 0) + len(body)
             else:
                 messages[kind] = messages.get(kind, 0) + 1
@@ -107,20 +108,25 @@ class Sampler:
 
     def __init__(self, trace: TraceWriter) -> None:
         self._trace = trace
-        self._meters: dict[tuple[str, str], Meter] = {}
+        self._meters: dict[tuple[str, str, str], Meter] = {}
         self._latency_us: dict[tuple[str, str], int] = {}
         self._before: dict[str, _Before] = {}
 
-    def meter(self, pipe: Pipe) -> Meter | None:
-        """The meter for a pipe; None for those to and from clients."""
+    def meter(self, pipe: Pipe, link: str = PRIMARY) -> Meter | None:
+        """The meter for a pipe of a link of this kind; None for those to and from clients."""
         if not isinstance(pipe.source, Host) or not isinstance(pipe.target, Host):
             return None
         way = (pipe.source.name, pipe.target.name)
-        found = self._meters.get(way)
+        found = self._meters.get((*way, link))
         if found is None:
-            found = self._meters[way] = Meter(*way, self._trace)
+            found = self._meters[(*way, link)] = Meter(*way, link, self._trace)
         self._latency_us[way] = pipe.latency_us
         return found
+
+    def soft(self, pipe: Pipe) -> None:
+        """A connection turns out to be a soft link: what comes from now on is counted as that."""
+        for way in (pipe, pipe.back):
+            way.meter = self.meter(way, SOFT)
 
     def sample(self, loads: Mapping[Host, Load], now_us: int, period_us: int) -> None:
         """Write down what the last period brought."""
@@ -130,13 +136,15 @@ class Sampler:
             for neighbour, size in load.queues.items():
                 below = host.uplink.waiting_for(neighbour) if host.uplink is not None else 0
                 queues[(host.name, neighbour)] = size + below
-        for way, meter in self._meters.items():
+        for (source, target, link), meter in self._meters.items():
+            way = (source, target)
             for kind in sorted(meter.messages):
                 self._trace.link_sample(
                     now_us,
                     period_us,
-                    *way,
-                    PRIMARY,
+                    source,
+                    target,
+                    link,
                     kind,
                     meter.messages[kind],
                     meter.bytes[kind],

@@ -309,6 +309,18 @@ class Station(Endpoint):
     def receive(self, frames: Sequence[Frame]) -> None:
         """Take in what the broker says."""
         channel = self.channel
+        if len(frames) == 1:
+            sequence, body = frames[0]
+            # Most of what comes is a publication that leads to nothing else.
+            if (
+                type(body) is PublicationBatch
+                and not body.flags
+                and channel.accept_quietly(sequence, body.size)
+            ):
+                self._delivered(body)
+                if not self._acknowledge_at_us:
+                    self._plan_acknowledgement()
+                return
         for frame in frames:
             body = frame.body
             if frame.sequence and not channel.accept(frame):
@@ -323,12 +335,15 @@ class Station(Endpoint):
         if channel.acknowledgement_due():
             self._acknowledge()
         elif not self._acknowledge_at_us and channel.acknowledgement_waits:
-            self._acknowledge_at_us = self.loop.now_us + channel.settings.acknowledge_delay_us
-            self.loop.schedule(self._acknowledge_at_us, self._acknowledge_late)
+            self._plan_acknowledgement()
         self._flush()
 
+    def _plan_acknowledgement(self) -> None:
+        self._acknowledge_at_us = self.loop.now_us + self.channel.settings.acknowledge_delay_us
+        self.loop.schedule(self._acknowledge_at_us, self._acknowledge_late)
+
     def _delivered(self, batch: PublicationBatch) -> None:
-        self.delivered += len(batch)
+        self.delivered += batch.count
         world = self._world
         if world.trace is not None:
             world.trace.delivery(self.loop.now_us, self.broker, self.name, batch)

@@ -77,6 +77,10 @@ class LineChart:
     series: Sequence[Series]
     caption: str = ""
     steps: bool = False
+    markers: bool = True
+    """Whether points are marked; many of them would hide their line."""
+    logarithmic: bool = False
+    """Whether the vertical axis is."""
     y_limits: tuple[float, float] | None = None
 
 
@@ -150,13 +154,15 @@ def _draw_lines(axes: Axes, chart: LineChart) -> None:
             axes.step(series.x, series.y, where="post", **how)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         else:
-            axes.plot(series.x, series.y, marker=marker, **how)
+            axes.plot(series.x, series.y, marker=marker if chart.markers else None, **how)
         if series.low is not None and series.high is not None:
             band: dict[str, Any] = {"color": colour, "alpha": 0.18, "linewidth": 0}
             axes.fill_between(series.x, series.low, series.high, step="post" if chart.steps else None, **band)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     axes.margins(x=0.02)
+    if chart.logarithmic:
+        axes.set_yscale("log")
     if chart.y_limits is not None:
         axes.set_ylim(*chart.y_limits)
     if any(series.name for series in chart.series):

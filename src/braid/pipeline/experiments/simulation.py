@@ -104,6 +104,8 @@ class SimulationSettings:
     """The same for single brokers."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong, in times of the workload."""
+    sample_us: int = 1_000_000
+    """How often links and brokers are sampled."""
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -136,6 +138,10 @@ class SimulationSummary:
     """What crossed links between brokers, by kind."""
     queue_bytes_max: int
     """The most that any broker kept for others, at the end of any second."""
+    soft_links: Mapping[str, tuple[str, ...]]
+    """The soft links that each broker had at the end; brokers without one are left out."""
+    duplicates: int
+    """Publications that came to a broker once more and were not passed on."""
     faults: int
     start_us: int
     """When publishing started, in the time of the trace."""
@@ -203,6 +209,7 @@ class _Run:
             link=settings.link,
             latency_us=network.latency_us,
             expected=not isinstance(trace, Untraced),
+            sample_us=settings.sample_us,
         )
         self.world.repeat_command = repeat_command
         self.shared = SharedMatching() if settings.shared_matching else None
@@ -211,7 +218,8 @@ class _Run:
         )
         self.stations: dict[ClientKey, Station] = {}
         self.clients_late = self.brokers_late = 0
-        self.matched_hops = 0
+        self.matched_hops = self.duplicates = 0
+        self.soft_links: dict[str, tuple[str, ...]] = {}
         self._seen: dict[str, set[tuple[str, int]]] = {}
 
     def go(self, progress: Callable[[float], None] | None) -> SimulationSummary:
@@ -227,6 +235,7 @@ class _Run:
             world.run_until(self.settled_us + (end_us - self.settled_us) * step // PROGRESS_STEPS)
             if progress is not None:
                 progress(step / PROGRESS_STEPS)
+        self._at_the_end()
         world.close()
         return self._summary(faults, time.process_time() - begun_s)
 
@@ -239,6 +248,9 @@ class _Run:
                 raise ConfigurationError(f"settings for {name!r}, which is no broker of {self.network.name}")
         for name in self.network.brokers:
             own = _broker_settings(settings, self.network, name)
+            if own.strategy != "S0":
+                # On several ways publications may overtake each other, unless their publisher forbids it.
+                self.world.checkers.ordered = False
             self.world.add(
                 name,
                 self._factory(own),
@@ -318,6 +330,15 @@ class _Run:
 
     # The end.
 
+    def _at_the_end(self) -> None:
+        for name in self.network.brokers:
+            machine = self.world.host(name).machine
+            if isinstance(machine, BrokerCore):
+                state = machine.statistics()
+                self.duplicates += state["counters"]["duplicates"]
+                if state["mesh"]["soft_links"]:
+                    self.soft_links[name] = tuple(state["mesh"]["soft_links"])
+
     def _summary(self, faults: int, cpu_s: float) -> SimulationSummary:
         settings, world = self.settings, self.world
         statistics = world.statistics()
@@ -336,6 +357,8 @@ class _Run:
             matched_hops=self.matched_hops,
             messages=messages,
             queue_bytes_max=self.trace.queue_bytes_max,
+            soft_links=self.soft_links,
+            duplicates=self.duplicates,
             faults=faults,
             start_us=self.start_us,
             virtual_s=world.now_us / 1e6,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.matching_join.answering import as_pairs
-from braid.pipeline.matching_join.shards import Shards, build_shard, parsed_filters, undisturbed
+from braid.pipeline.matching_join.shards import Shards, build_shard, read_filters, undisturbed
 from braid.pipeline.matching_join.tables import DESTINATION, KEY, TEXT, FilterTable, PublicationTable
 
 if TYPE_CHECKING:
@@ -15,7 +16,21 @@ if TYPE_CHECKING:
 
     from braid.pipeline.matching_join.answering import Asker
 
-__all__ = ["BuiltFilters", "built_filters", "join_by_index", "shared"]
+__all__ = ["BuiltFilters", "Limit", "built_filters", "join_by_index", "quickly_built_filters", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one task may hold."""
+
+    filters: int
+    bytes: int
+    filter_bytes: int
+    """Memory of a filter beside its text."""
+
+    def allows(self, filters: int, text_bytes: int) -> bool:
+        """Whether so much is not too much."""
+        return filters <= self.filters and filters * self.filter_bytes + text_bytes <= self.bytes
 
 
 class BuiltFilters:
@@ -35,33 +50,56 @@ class BuiltFilters:
 
 def built_filters(filters: FilterTable, shards: int) -> BuiltFilters:
     """Parse and index filters in as many Spark tasks as there are to be shards."""
+    built = _collected(filters, filters.rows.repartition(shards), None)
+    if built is None:
+        raise AssertionError("without a limit no task gives up")
+    return built
+
+
+def quickly_built_filters(filters: FilterTable, tasks: int, limit: Limit) -> BuiltFilters | None:
+    """The same in one pass, without counting and dealing out the filters first.
+
+    At most so many tasks read the table as it is divided. Where one of them would get more filters than it
+    should there is no answer, and little was lost: a task counts before it parses.
+    """
+    return _collected(filters, filters.rows.coalesce(tasks), limit)
+
+
+def _collected(filters: FilterTable, rows: DataFrame, limit: Limit | None) -> BuiltFilters | None:
     key_name = filters.key_name
 
     def build(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        table = _table(batches)
-        if table is None:
+        schema = pa.schema(
+            {"shard": pa.binary(), "names": pa.list_(pa.string()), "problems": pa.list_(pa.string())}
+        )
+        held, size, text_bytes = [], 0, 0
+        for batch in batches:
+            held.append(batch)
+            size += batch.num_rows
+            text_bytes += batch.column(TEXT).nbytes
+            if limit is not None and not limit.allows(size, text_bytes):
+                row: dict[str, list[Any]] = {"shard": [None], "names": [[]], "problems": [[]]}
+                yield pa.RecordBatch.from_pydict(row, schema=schema)
+                return
+        if not size:
             return
+        table = pa.Table.from_batches(held)
         with undisturbed():
             keys = _whole(table.column(KEY))
-            places, parsed, problems = parsed_filters(keys, table.column(TEXT).to_pylist(), key_name)
-            keys = keys.take(pa.array(places, pa.int64()))
+            read = read_filters(keys, table.column(TEXT).to_pylist(), key_name)
+            places = pa.array(read.places)
             destinations = None
             if DESTINATION in table.column_names:
-                destinations = _whole(table.column(DESTINATION)).take(pa.array(places, pa.int64()))
-            shard = build_shard(keys, parsed, destinations)
-            yield pa.RecordBatch.from_pydict(
-                {"shard": [shard.packed()], "names": [list(shard.names)], "problems": [problems]},
-                schema=pa.schema(
-                    {"shard": pa.binary(), "names": pa.list_(pa.string()), "problems": pa.list_(pa.string())}
-                ),
-            )
+                destinations = _whole(table.column(DESTINATION)).take(places)
+            shard = build_shard(keys.take(places), read, destinations)
+            row = {"shard": [shard.packed()], "names": [list(shard.names)], "problems": [read.problems]}
+            yield pa.RecordBatch.from_pydict(row, schema=schema)
 
-    rows = filters.rows.repartition(shards).mapInArrow(
-        build, "shard BINARY, names ARRAY<STRING>, problems ARRAY<STRING>"
-    )
-    collected = rows.collect()
+    collected = rows.mapInArrow(build, "shard BINARY, names ARRAY<STRING>, problems ARRAY<STRING>").collect()
+    if any(row.shard is None for row in collected):
+        return None
     return BuiltFilters(
         [bytes(row.shard) for row in collected],
         {name for row in collected for name in row.names},
@@ -96,13 +134,6 @@ def shared(frame: DataFrame, value: Any) -> Callable[[], Any]:
         return lambda: value
     broadcast = context.broadcast(value)
     return lambda: broadcast.value
-
-
-def _table(batches: Iterator[Any]) -> Any:
-    import pyarrow as pa
-
-    held = list(batches)
-    return pa.Table.from_batches(held) if held else None
 
 
 def _whole(column: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from braid.pipeline.matching_join.shards import Shards, build_shard, parsed_filters, undisturbed
+from braid.pipeline.matching_join.shards import Shards, build_shard, read_filters, undisturbed
 from braid.pipeline.matching_join.tables import DESTINATION, KEY, ROW, TEXT, FilterTable, PublicationTable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def filter_problems(filters: FilterTable) -> list[str]:
         import pyarrow as pa
 
         for batch in batches:
-            _, _, problems = parsed_filters(batch.column(KEY), batch.column(TEXT).to_pylist(), key_name)
+            problems = read_filters(batch.column(KEY), batch.column(TEXT).to_pylist(), key_name).problems
             if problems:
                 yield pa.RecordBatch.from_arrays([pa.array(problems, pa.string())], names=["problem"])
 
@@ -104,9 +104,9 @@ def _indexed(batches: list[Any], key_name: str, asker: Asker) -> Shards:
     table = pa.Table.from_batches(batches).combine_chunks()
     with undisturbed():
         keys = pa.concat_arrays(table.column("filter_key").chunks)
-        places, parsed, _ = parsed_filters(keys, table.column(TEXT).to_pylist(), key_name)
-        chosen = pa.array(places, pa.int64())
+        read = read_filters(keys, table.column(TEXT).to_pylist(), key_name)
+        chosen = pa.array(read.places)
         destinations = None
         if asker.how == "destinations":
             destinations = pa.concat_arrays(table.column(DESTINATION).chunks).take(chosen)
-        return Shards.of([build_shard(keys.take(chosen), parsed, destinations)])
+        return Shards.of([build_shard(keys.take(chosen), read, destinations)])

@@ -12,15 +12,15 @@ import numpy as np
 
 from braid.pipeline.matching_join.answering import batch_publications
 from braid.pipeline.matching_join.by_index import BuiltFilters, built_filters, join_by_index, shared
-from braid.pipeline.matching_join.shards import Shards, parsed_filters, undisturbed
+from braid.pipeline.matching_join.shards import Shards, read_filters, undisturbed
 from braid.pipeline.matching_join.tables import DESTINATION, KEY, ROW, TEXT, FilterTable, PublicationTable
 from braid.pipeline.matching_join.zcodes import (
     NO_BOUND,
     NO_NUMBER,
     Grid,
-    bounds_of,
     cover,
     grid_from,
+    known_bounds,
     publication_codes,
     publication_ordinals,
     space_of,
@@ -131,21 +131,15 @@ def _joined(
 
 def _grid(filters: FilterTable) -> Grid:
     """Laid out where the bounds of some filters are."""
-    from braid.language import Filter
+    import pyarrow as pa
 
     texts = [
         row[TEXT]
         for row in filters.rows.select(TEXT).where(f"{TEXT} IS NOT NULL").limit(SAMPLE_FILTERS).collect()
     ]
-    sample = []
-    for text in texts:
-        try:
-            bounds = bounds_of(Filter(text))
-        except ValueError:
-            continue  # reported with its key when all filters are read
-        if bounds is not None:
-            sample.append(bounds)
-    return grid_from(sample)
+    # What cannot be read is reported with its key when all filters are read.
+    read = read_filters(pa.nulls(len(texts)), texts, filters.key_name)
+    return grid_from([bounds for bounds in known_bounds(read) if bounds is not None])
 
 
 def _coded_schema(grid: Grid, filters: FilterTable) -> str:
@@ -169,16 +163,16 @@ def _covering(grid: Grid, filters: FilterTable) -> Callable[[Iterator[Any]], Ite
             with undisturbed():
                 keys, texts = batch.column(KEY), batch.column(TEXT).to_pylist()
                 size = len(texts)
-                places, parsed, messages = parsed_filters(keys, texts, key_name)
+                read = read_filters(keys, texts, key_name)
+                places = read.places.tolist()
                 problems: list[str | None] = [None] * size
                 bad = sorted(set(range(size)) - set(places))
-                for place, message in zip(bad, messages, strict=True):
+                for place, message in zip(bad, read.problems, strict=True):
                     problems[place] = message
                 codes: list[list[int] | None] = [None] * size
                 lows = np.full((len(grid.names), size), NO_NUMBER, np.int64)
                 highs = np.full((len(grid.names), size), NO_BOUND, np.int64)
-                for place, each in zip(places, parsed, strict=True):
-                    bounds = bounds_of(each)
+                for place, bounds in zip(places, known_bounds(read), strict=True):
                     codes[place] = None if bounds is None else cover(grid, bounds)
                     if bounds is not None and codes[place] is not None:
                         for name, (low, high) in bounds.items():

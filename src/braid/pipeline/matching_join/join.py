@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from braid.errors import ConfigurationError, FilterError
 from braid.pipeline.matching_join.answering import Asker, How, combined
-from braid.pipeline.matching_join.by_index import built_filters, join_by_index
+from braid.pipeline.matching_join.by_index import Limit, built_filters, join_by_index, quickly_built_filters
 from braid.pipeline.matching_join.by_split import filter_problems, join_by_slices
 from braid.pipeline.matching_join.by_zcode import join_by_zcodes
 from braid.pipeline.matching_join.tables import TEXT, filter_table, publication_table
@@ -120,8 +120,15 @@ def match_join(
             if report is not None:
                 report(problem)
 
-    size = _size(offered)
     parallelism = _parallelism(publications)
+    if strategy in ("auto", "index"):
+        share = chosen.filters_bytes_max // parallelism
+        limit = Limit(chosen.shard_filters_max, share, chosen.filter_bytes)
+        quickly = quickly_built_filters(offered, parallelism, limit)
+        if quickly is not None:
+            judge(quickly.problems)
+            return join_by_index(asked, quickly, asker)
+    size = _size(offered)
     if strategy == "auto":
         strategy = "index" if size.bytes(chosen.filter_bytes) <= chosen.filters_bytes_max else "split"
     if strategy == "index":

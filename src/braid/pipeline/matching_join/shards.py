@@ -17,14 +17,17 @@ import numpy as np
 
 from braid.errors import FilterError
 from braid.language import Filter
-from braid.matching import FilterIndex
+from braid.matching.bulk import bulk_index
 from braid.matching.from_arrow import ArrowPublications, Listed, listed_matches
-from braid.matching.snapshot import pack, unpack
+from braid.matching.plain_texts import NumberBoxes, read_plain_texts
+from braid.matching.snapshot import pack, unpack, unread_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Shard", "Shards", "build_shard", "parsed_filters", "undisturbed"]
+    from braid.matching import FilterIndex
+
+__all__ = ["ReadFilters", "Shard", "Shards", "build_shard", "read_filters", "undisturbed"]
 
 
 @dataclass(slots=True)
@@ -91,24 +94,23 @@ class Shard:
         return cls(unpack(index), keys, destinations, *rest)
 
 
-def build_shard(keys: Any, filters: Sequence[Filter], destinations: Any = None) -> Shard:
-    """Index filters; `keys` and `destinations` are Arrow arrays with an entry for each."""
+def build_shard(keys: Any, read: ReadFilters, destinations: Any = None) -> Shard:
+    """Index filters; `keys` and `destinations` are Arrow arrays with an entry for each that could be read."""
     import pyarrow.compute as pc
 
-    values = groups = None
-    index: FilterIndex[int] = FilterIndex()
-    # Nothing is ever removed, so slots are numbered as the filters come: a slot is a place.
-    if destinations is None:
-        index.add_many(enumerate(filters))
-    else:
+    values = groups = numbers = None
+    if destinations is not None:
         values = destinations.drop_null().unique()
         values = values.take(pc.sort_indices(values))
-        numbers = pc.index_in(destinations, value_set=values)
-        index.add_many(zip(range(len(filters)), filters, numbers.to_pylist(), strict=True))
-        groups = pc.fill_null(numbers, -1).to_numpy(zero_copy_only=False).astype(np.int32)
-    several = np.array([len(each.terms) > 1 for each in filters], np.bool_)
-    names: set[str] = set()
-    for each in filters:
+        places = pc.index_in(destinations, value_set=values)
+        numbers = places.to_pylist()
+        groups = pc.fill_null(places, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+    index = bulk_index(read.filters, read.boxes, numbers)
+    several = np.zeros(len(read.filters), np.bool_)
+    names = set(read.boxes.names)
+    for place in np.flatnonzero(~read.boxes.plain).tolist():
+        each = read.filters[place]
+        several[place] = len(each.terms) > 1
         for term in each.terms:
             names.update(term.box)
             if term.residual:
@@ -116,20 +118,40 @@ def build_shard(keys: Any, filters: Sequence[Filter], destinations: Any = None) 
     return Shard(index, keys, values, groups, several if several.any() else None, tuple(sorted(names)))
 
 
-def parsed_filters(
-    keys: Any, texts: Sequence[str | None], key_name: str
-) -> tuple[list[int], list[Filter], list[str]]:
-    """The places of good filters, the filters, and a message for every bad one."""
-    places, filters, problems = [], [], []
-    for place, text in enumerate(texts):
+@dataclass(frozen=True, slots=True)
+class ReadFilters:
+    """Filters that could be read, and what was wrong with the others."""
+
+    places: Any
+    """Where they were among the texts."""
+    filters: list[Filter]
+    boxes: NumberBoxes
+    """The bounds of those that are nothing but ranges of numbers."""
+    problems: list[str]
+    """A message for every other text."""
+
+
+def read_filters(keys: Any, texts: Sequence[str | None], key_name: str) -> ReadFilters:
+    """Read texts; `keys` is an Arrow array with what names each of them in a message."""
+    boxes = read_plain_texts(texts)
+    filters = [
+        unread_filter(text) if plain and text is not None else None
+        for text, plain in zip(texts, boxes.plain.tolist(), strict=True)
+    ]
+    problems = []
+    for place in np.flatnonzero(~boxes.plain).tolist():
         try:
+            text = texts[place]
             if text is None:
                 raise FilterError("the filter is NULL; an SQL condition is needed")
-            filters.append(Filter(text))
-            places.append(place)
+            filters[place] = Filter(text)
         except FilterError as problem:
             problems.append(f"the filter with {key_name} {keys[place].as_py()!r}: {problem}")
-    return places, filters, problems
+    found = [each for each in filters if each is not None]
+    if not problems:
+        return ReadFilters(np.arange(len(texts)), found, boxes, problems)
+    good = np.array([each is not None for each in filters], np.bool_)
+    return ReadFilters(np.flatnonzero(good), found, boxes.of_texts(good), problems)
 
 
 @contextmanager

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
     from braid.language import Filter
     from braid.matching.from_arrow import ArrowPublications
+    from braid.pipeline.matching_join.shards import ReadFilters
 
 __all__ = [
     "NO_BOUND",
     "NO_NUMBER",
     "Grid",
-    "bounds_of",
     "cover",
     "grid_from",
+    "known_bounds",
     "publication_codes",
     "publication_ordinals",
     "space_of",
@@ -61,8 +62,23 @@ class Grid:
     starts: tuple[Any, ...]
 
 
-def bounds_of(filter: Filter) -> Bounds | None:
-    """The interval of ordinals (the end excluded) per attribute; None unless the filter is just that."""
+def known_bounds(read: ReadFilters) -> list[Bounds | None]:
+    """For each filter an interval of ordinals (the end excluded) per attribute; None where it is more."""
+    found: list[Bounds | None] = [{} if plain else None for plain in read.boxes.plain.tolist()]
+    names = read.boxes.names
+    columns = (read.boxes.texts, read.boxes.attributes, read.boxes.lows, read.boxes.highs)
+    for place, attribute, low, high in zip(*(column.tolist() for column in columns), strict=True):
+        bounds = found[place]
+        if bounds is not None:
+            bounds[names[attribute]] = low, high
+    # One that contradicts itself bounds nothing, and the index knows what to do with it.
+    found = [bounds or None for bounds in found]
+    for place in np.flatnonzero(~read.boxes.plain).tolist():
+        found[place] = _bounds_of(read.filters[place])
+    return found
+
+
+def _bounds_of(filter: Filter) -> Bounds | None:
     if len(filter.terms) != 1 or filter.terms[0].residual or not filter.terms[0].box:
         return None
     bounds: Bounds = {}

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from braid.pipeline.metrics.frames import PUBLICATION, US_PER_S, at_brokers, ratio, within
+from braid.pipeline.metrics.frames import PUBLICATION, US_PER_S, at_brokers, period_start, ratio, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["hop_distribution", "mean_hops", "pure_forwarders", "system_yield", "throughput"]
+__all__ = [
+    "forwarding_over_time",
+    "hop_distribution",
+    "mean_hops",
+    "pure_forwarders",
+    "system_yield",
+    "throughput",
+]
 
 
 def hop_distribution(
@@ -133,6 +140,71 @@ def system_yield(
             ratio(F.col("deliveries"), F.col("sent")).alias("yield"),
         )
         .orderBy("run")
+    )
+
+
+def forwarding_over_time(
+    hop: DataFrame,
+    delivery: DataFrame,
+    *,
+    period_us: int = 20_000_000,
+    from_us: int | None = None,
+    to_us: int | None = None,
+) -> DataFrame:
+    """How yield, pure forwarders and path lengths develop while soft links are chosen.
+
+    Multipath paper, section 7 and Table 2: everything is counted as `system_yield` and `mean_hops` do, by the
+    period in which a publication came to a broker first. Sums over periods are the figures of any interval
+    that consists of whole periods, so one pass over the traces serves all of them. The periods are counted
+    from `from_us`, or from zero.
+
+    Returns:
+        `run, at_us, sent, deliveries, pure_forwarders, repeats, local_deliveries, links, yield`: `links` is
+        the sum of the links that deliveries crossed, `at_us` the beginning of the period.
+    """
+    start_us = from_us or 0
+    arrivals = hop.select(
+        *PUBLICATION,
+        F.col("target").alias("broker"),
+        "at_us",
+        F.lit(1).alias("arrived"),
+        F.lit(None).cast("int").alias("hops"),
+    )
+    deliveries = delivery.select(
+        *PUBLICATION, "broker", "at_us", F.lit(0).alias("arrived"), F.col("hops").cast("int").alias("hops")
+    )
+    places = (
+        arrivals.unionByName(deliveries)
+        .groupBy(*PUBLICATION, "broker")
+        .agg(
+            F.min("at_us").alias("at_us"),
+            F.sum("arrived").alias("arrived"),
+            F.min("hops").alias("hops"),
+        )
+    )
+    reached, delivered = F.col("arrived") > 0, F.col("hops").isNotNull()
+    shifted = within(places, from_us, to_us).withColumn("at_us", F.col("at_us") - start_us)
+    return (
+        shifted.groupBy("run", period_start(period_us))
+        .agg(
+            F.sum("arrived").alias("sent"),
+            F.count_if(reached & delivered).alias("deliveries"),
+            F.count_if(reached & ~delivered).alias("pure_forwarders"),
+            F.count_if(~reached).alias("local_deliveries"),
+            F.coalesce(F.sum("hops"), F.lit(0)).alias("links"),
+        )
+        .select(
+            "run",
+            (F.col("at_us") + start_us).alias("at_us"),
+            "sent",
+            "deliveries",
+            "pure_forwarders",
+            (F.col("sent") - F.col("deliveries") - F.col("pure_forwarders")).alias("repeats"),
+            "local_deliveries",
+            "links",
+            ratio(F.col("deliveries"), F.col("sent")).alias("yield"),
+        )
+        .orderBy("run", "at_us")
     )
 
 

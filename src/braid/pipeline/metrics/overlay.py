@@ -27,17 +27,21 @@ __all__ = ["PRIMARY", "Tree", "end_to_end_paths", "links_in_use", "path_count_sh
 
 PRIMARY = "primary"
 
+# These cross a connection before it is known to be a link, and of which sort.
+_GREETINGS = ("hello", "refused")
+
 _PATHS_SCHEMA = "run string, source string, target string, distance int, paths double"
 
 
 def links_in_use(
     link_sample: DataFrame, *, from_us: int | None = None, to_us: int | None = None
 ) -> DataFrame:
-    """The links that carried anything within an interval: `run, source, target, link`, each once.
+    """The links that carried more than greetings in an interval: `run, source, target, link`, each once.
 
     Where the primary network changes during a run, the interval must lie between two changes.
     """
-    return within(link_sample, from_us, to_us).select("run", "source", "target", "link").distinct()
+    used = within(link_sample, from_us, to_us).where(~F.col("kind").isin(*_GREETINGS))
+    return used.select("run", "source", "target", "link").distinct()
 
 
 def end_to_end_paths(links: DataFrame) -> DataFrame:

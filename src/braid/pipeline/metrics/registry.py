@@ -19,6 +19,7 @@ from braid.pipeline.metrics.delay import (
     dht_hops,
 )
 from braid.pipeline.metrics.forwarding import (
+    forwarding_over_time,
     hop_distribution,
     mean_hops,
     pure_forwarders,
@@ -30,6 +31,7 @@ from braid.pipeline.metrics.overlay import end_to_end_paths, links_in_use, path_
 from braid.pipeline.metrics.state import covering_set_size, state_distribution, state_per_peer
 from braid.pipeline.metrics.traffic import (
     control_overhead,
+    message_size,
     messages_by_kind,
     messages_per_match,
     network_traffic,
@@ -99,11 +101,13 @@ _ALL = (
     Metric("hops", "multipath, Figure 9", ("delivery",), hop_distribution),
     Metric("mean_hops", "multipath, Figures 9 and 14", ("delivery",), mean_hops),
     Metric("yield", "multipath, Table 2", ("hop", "delivery"), system_yield),
+    Metric("yield_over_time", "multipath, Table 2", ("hop", "delivery"), forwarding_over_time),
     Metric("pure_forwarders", "multipath, Table 2", ("hop", "delivery"), pure_forwarders),
     Metric("throughput", "multipath, Figure 13", ("delivery",), throughput),
     Metric("delay", "multipath, section 7", ("publication", "delivery"), delivery_delay),
     Metric("delay_by_pair", "multipath, Figure 10", ("publication", "delivery"), delivery_delay_by_pair),
     Metric("traffic", "multipath, Figure 11", ("hop",), network_traffic),
+    Metric("message_size", "multipath, section 8", ("hop",), message_size),
     Metric("control_overhead", "multipath, section 7", ("link_sample",), control_overhead),
     Metric("covering_set", "multipath, Figure 12", ("broker_load",), covering_set_size),
     Metric("paths", "multipath, Figure 1", ("link_sample",), end_to_end_paths, links_in_use),

@@ -16,7 +16,13 @@ from braid.pipeline.metrics.frames import US_PER_S, period_start, ratio, with_ev
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["control_overhead", "messages_by_kind", "messages_per_match", "network_traffic"]
+__all__ = [
+    "control_overhead",
+    "message_size",
+    "messages_by_kind",
+    "messages_per_match",
+    "network_traffic",
+]
 
 PUBLICATION_KIND = "publication"
 
@@ -42,6 +48,22 @@ def network_traffic(
         )
     )
     return with_every_period(series, period_us, from_us, to_us)
+
+
+def message_size(hop: DataFrame, *, from_us: int | None = None, to_us: int | None = None) -> DataFrame:
+    """The mean size of a publication on a link between brokers, with everything that travels along.
+
+    Between runs of one workload it differs by what strategies add, such as a set of destinations.
+
+    Returns:
+        `run, messages, mean_bytes`.
+    """
+    return (
+        within(hop, from_us, to_us)
+        .groupBy("run")
+        .agg(F.count(F.lit(1)).alias("messages"), F.avg("size_bytes").alias("mean_bytes"))
+        .orderBy("run")
+    )
 
 
 def messages_by_kind(

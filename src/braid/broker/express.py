@@ -1,0 +1,301 @@
+"""How does a single publication get through a broker in no time?
+
+Where traffic is light, as in most simulations, nearly everything that arrives is one publication from another
+broker, which nobody waits for and which is simply passed on. The desks could do that, as they do for batches;
+but then most of the time would go into asking each of them whether there is anything special about it. Here
+all that is asked once, when a turn of another kind ends (`BrokerCore` knows whether the broker is *calm*),
+and what is left for each publication is done in one place:
+
+- its frame is accepted,
+- whether it is new is looked up,
+- its *way* is looked up: who gets it, depending on what it matches and where it came from,
+- it is written to each of them, by itself.
+
+Ways are remembered where matching can say that two publications match the same, as shared matching does. They
+are forgotten whenever something happens that could change them: that is everything but publications,
+acknowledgements and heartbeats. What went a way is counted there, and added up when it is forgotten or asked
+for.
+
+Whatever is not that simple is declined, before anything has changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.broker.parties import Client, ClientDestination
+from braid.errors import PublicationError, RemoteProtocolError
+from braid.protocol.batch import WAITED_FOR, PublicationBatch
+from braid.protocol.effects import Send
+from braid.routing import Anchored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from braid.broker.on_delegated import DelegatedDesk
+    from braid.broker.on_durable import DurableDesk
+    from braid.broker.on_mesh import MeshDesk
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+    from braid.matching.matcher import Reached
+    from braid.protocol.effects import Effect
+    from braid.protocol.inputs import Received
+    from braid.routing import DuplicateFilter, Forwarding, RoutingTables
+
+__all__ = ["Express"]
+
+# Ways that are remembered for each party that publications come from; some hundred bytes each.
+WAYS_MAX = 512
+
+
+class _Way:
+    """Who gets a publication."""
+
+    __slots__ = ("clients", "ends_here", "kept", "links", "logs", "meant_for", "sets", "uses")
+
+    def __init__(self, sets: Sequence[bytes]) -> None:
+        self.links: list[Party] = []
+        self.clients: list[ClientDestination] = []
+        self.logs: list[Hashable] = []
+        self.sets = sets
+        """Sets of brokers that it is delegated to."""
+        self.meant_for: list[str] = []
+        """Links and candidates that forwarding chose for it."""
+        self.ends_here = False
+        """Whether there is more to do than to pass it on."""
+        self.kept = True
+        """Whether it is remembered for others that match the same."""
+        self.uses = 0
+        """Publications that went this way and are not in the broker's counters yet."""
+
+
+class Express:
+    """Passes on single publications of other brokers."""
+
+    __slots__ = (
+        "_delegated",
+        "_durables",
+        "_forwarding",
+        "_hops_max",
+        "_meant_for",
+        "_mesh",
+        "_parties",
+        "_postroom",
+        "_roomy",
+        "_seen",
+        "_tables",
+        "_version",
+        "_ways",
+        "stopwatch",
+    )
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        postroom: Postroom,
+        parties: Mapping[int, Party],
+        tables: RoutingTables,
+        mesh: MeshDesk,
+        delegated: DelegatedDesk,
+        durables: DurableDesk,
+        seen: DuplicateFilter,
+        forwarding: Forwarding,
+    ) -> None:
+        self._hops_max = settings.hops_max
+        self._postroom = postroom
+        self._parties = parties
+        self._tables = tables
+        self._mesh = mesh
+        self._delegated = delegated
+        self._durables = durables
+        self._seen = seen
+        self._forwarding = forwarding
+        self._version = forwarding.version
+        # Then what a channel keeps to send it again is a bound for what waits in it, too.
+        self._roomy = settings.link_queue_bytes_max >= max(
+            settings.link.resend_bytes_max, settings.client.resend_bytes_max
+        )
+        self._ways: dict[Party, dict[Hashable, _Way]] = {}
+        self._meant_for: list[str] | None = None
+        self.stopwatch: Callable[[], int] | None = None
+        """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
+
+    def pass_on(self, received: Received, now_us: int) -> list[Effect] | None:
+        """Pass on what has come, while the broker is calm; None if it is not that simple.
+
+        Raises:
+            RemoteProtocolError: it is for a set of brokers and not what the format says.
+        """
+        frames = received.frames
+        if len(frames) != 1:
+            return None
+        sequence, batch = frames[0]
+        source = self._parties.get(received.connection)
+        if (
+            type(batch) is not PublicationBatch
+            or batch.count != 1
+            or batch.flags & WAITED_FOR
+            or batch.hops >= self._hops_max
+            or source is None
+            or isinstance(source, Client)
+            or source.connection is None
+        ):
+            return None
+        way: _Way | None = None
+        if batch.route:
+            try:
+                delegation = self._mesh.delegation(batch.route, batch.hops)
+            except RemoteProtocolError:
+                return None
+        else:
+            ways = self._ways.get(source)
+            # Without a memo, or if nothing may overtake it, it is looked at by itself.
+            way = ways.get(batch.memo) if ways is not None and not batch.flags else None
+            if way is None:
+                way = self._new_way(source, batch)
+                if way is None:
+                    return None
+        channel = source.channel
+        if not channel.accept_quietly(sequence, batch.size):
+            return None
+        postroom = self._postroom
+        postroom.now_us = source.heard_at_us = now_us
+        source.pinged = False
+        if not channel.telling:
+            postroom.acknowledge_later(source)
+        if way is None:
+            postroom.counters.received += 1
+            # One that is only passed on need not be matched.
+            if delegation.here:
+                self._delegated.arrived(source, batch, None)
+            else:
+                self._delegated.pass_on_one(source, batch, batch.route)
+        elif self._seen.is_new(batch.publisher, batch.first):
+            way.uses += 1
+            for route in way.sets:
+                self._delegated.pass_on_one(source, batch, route)
+            if way.links:
+                # The copy for the next brokers is the same for all of them.
+                onward = batch.readdressed(further=True)
+                roomy = self._roomy
+                for link in way.links:  # as `_write` does it, without the call
+                    outgoing = link.channel
+                    connection = link.connection
+                    if (
+                        roomy
+                        and connection is not None
+                        and not outgoing.unsettled_bytes
+                        and (frame := outgoing.send_at_once(onward)) is not None
+                    ):
+                        postroom.effects.append(Send(connection, (frame,)))
+                    else:
+                        postroom.pass_on(link, onward, None, source)
+            if way.ends_here:
+                self._deliver(way, source, batch)
+        else:
+            postroom.counters.received += 1
+            postroom.counters.duplicates += 1
+        return postroom.collect_at_once()
+
+    def _write(self, party: Party, batch: PublicationBatch, source: Party) -> None:
+        """Write it by itself; if something is in the way, it waits its turn."""
+        channel = party.channel
+        connection = party.connection
+        if connection is not None and self._roomy and not channel.unsettled_bytes:
+            frame = channel.send_at_once(batch)
+            if frame is not None:
+                self._postroom.effects.append(Send(connection, (frame,)))
+                return
+        self._postroom.pass_on(party, batch, None, source)
+
+    def _deliver(self, way: _Way, source: Party, batch: PublicationBatch) -> None:
+        """Give it to those who are here."""
+        if self._delegated.delivered.has(batch.publisher, batch.first):
+            self._postroom.counters.delivered -= len(way.clients)
+        else:
+            for destination in way.clients:
+                self._write(destination.client, batch.readdressed(target=destination.number), source)
+            for log in way.logs:
+                self._durables.append(log, batch, None, source)
+            if way.logs:
+                self._durables.collect()
+        if not way.kept:
+            self._add_up((way,))
+
+    # Ways.
+
+    def _new_way(self, source: Party, batch: PublicationBatch) -> _Way | None:
+        """Find out who gets a publication; None if it cannot be matched."""
+        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
+        try:
+            reached = self._tables.reached((batch,))
+        except (PublicationError, RemoteProtocolError):
+            return None
+        if self.stopwatch is not None:
+            self._postroom.counters.match_ns += self.stopwatch() - begin_ns
+        way = self._found(source, reached, batch.ordered)
+        if batch.memo is None or batch.flags:
+            way.kept, way.ends_here = False, True
+            return way
+        ways = self._ways.setdefault(source, {})
+        if len(ways) >= WAYS_MAX:
+            self._add_up(ways.values())
+            ways.clear()
+        ways[batch.memo] = way
+        return way
+
+    def _found(self, source: Party, reached: Reached, ordered: bool) -> _Way:
+        mesh = self._mesh
+        came_from = mesh.direction_of(source)
+        sets = self._delegated.sets(reached, came_from, 1) if mesh.delegates and not ordered else None
+        if sets is not None:
+            reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
+        way = _Way(tuple(route for route, _ in sets or ()))
+        self._meant_for = way.meant_for
+        for destination, _ in self._forwarding.next_hops(reached, came_from, ordered, 1):
+            if isinstance(destination, str):
+                way.links.append(mesh.party(destination))
+            elif isinstance(destination, ClientDestination):
+                way.clients.append(destination)
+            else:
+                way.logs.append(destination)
+        self._meant_for = None
+        way.ends_here = bool(way.clients or way.logs)
+        return way
+
+    def meant(self, broker: str, publications: int) -> None:
+        """Forwarding says for which links and candidates publications are meant."""
+        if self._meant_for is not None:
+            self._meant_for.append(broker)  # those that go this way are counted later
+        else:
+            self._mesh.sent(broker, publications)
+
+    def forget(self) -> None:
+        """Something happens that could change the ways."""
+        if self._ways:
+            self.add_up()
+            self._ways.clear()
+
+    def forget_if_moved(self) -> None:
+        """Something has happened that changes the ways if forwarding goes by something else now."""
+        if self._forwarding.version != self._version:
+            self._version = self._forwarding.version
+            self.forget()
+
+    def add_up(self) -> None:
+        """Bring the broker's counters up to date."""
+        for ways in self._ways.values():
+            self._add_up(ways.values())
+
+    def _add_up(self, ways: Iterable[_Way]) -> None:
+        counters = self._postroom.counters
+        for way in ways:
+            uses, way.uses = way.uses, 0
+            if uses:
+                counters.received += uses
+                counters.matched_batches += uses
+                counters.forwarded += uses * len(way.links)
+                counters.delivered += uses * len(way.clients)
+                for broker in way.meant_for:
+                    self._mesh.sent(broker, uses)

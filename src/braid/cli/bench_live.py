@@ -1,0 +1,67 @@
+"""How is a network of real brokers measured from a terminal?"""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from braid.cli.json_lines import open_output, require_writable
+from braid.cli.terminal import json_text, say
+
+__all__ = ["EXAMPLES", "bench_live"]
+
+EXAMPLES = (
+    "braid bench live --quick",
+    "braid bench live --json --output benchmarks/live.json",
+    "braid bench live --strategy S0 --strategy S1 --strategy S2",
+)
+
+
+def bench_live(
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            help="May be repeated; the first is what others are compared with. \\[default: S0, S2, SB]",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="About a minute for each two strategies: 8 brokers, less traffic.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same subscribers.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
+    ] = None,
+) -> None:
+    """Messages, hops and delay of real brokers by strategy, and whether they lose anything when things break.
+
+    12 processes on the loopback interface, 1 ms added per link. Soft links are learned; then one broker is
+    killed and started again and soft links are broken, while acknowledged publications flow. The last lines
+    sum it up.
+
+    Exit code 1: something was lost, doubled or out of its order, or a goal was missed.
+    """
+    from braid.bench.live import bench_live as bench
+    from braid.bench.live import live_settings_for
+    from braid.bench.live_tables import print_live_report
+
+    if output is not None:
+        require_writable(output)  # before the measuring, which takes minutes
+    settings = live_settings_for(strategies=tuple(strategy or ()), quick=quick, seed=seed)
+    # Clients would say of every connection that breaks that it did.
+    logging.getLogger("braid").setLevel(logging.CRITICAL)
+    report = bench(settings, say)
+    if output is not None:
+        with open_output(output) as sink:
+            sink.write((json_text(report) + "\n").encode())
+    if as_json:
+        typer.echo(json_text(report))
+    else:
+        print_live_report(report)
+    if not all(row["met"] for row in report["goals"]):
+        raise typer.Exit(1)

@@ -1,0 +1,142 @@
+"""Does a copy for a set of brokers reach all of them, once, while brokers come and go and see unlike far?"""
+
+from __future__ import annotations
+
+import pytest
+
+from braid.adaptation import SoftLinkSettings
+from braid.protocol import PublicationBatch, encode_record
+from braid.protocol.destinations import digest_of, packed_destinations
+from braid.protocol.messages import Ask, Done
+from tests.broker.test_mesh import delayed, deliver, follow, mesh_of, subscribed
+from tests.broker.wire import Network
+
+LINE = {"A": (), "B": ("A",), "C": ("B",), "D": ("C",)}
+
+
+def test_a_new_broker_that_the_helper_has_not_heard_of_is_waited_for() -> None:
+    """A knows Z already and asks D to serve it too; the news is still on its way to D."""
+    network = mesh_of({**LINE, "Y": ("A",)}, strategy="SB")
+    subscribed(network, "d", "D", "d > 0")
+    writer = network.client("writer", "A")
+    writer.publish({"d": 0})
+    network.run(us=100_000)
+    follow(network, "A", "D")
+    network.run(us=1_000_000)
+    kept = delayed(network, "B", "C")
+    network.start("Z", neighbours=("Y",), strategy="SB")
+    network.run(us=100_000)
+    reader = subscribed(network, "z", "Z", "z > 0")
+    assert reader.answers(Done)
+    assert "Z" not in network.cores["D"]._mesh.surroundings.map()
+    # As it was before D's neighbours told A of Z: D is asked to find the way.
+    network.cores["A"]._mesh._links.links["Y"].reaches = frozenset()
+    network.cores["A"]._mesh._forget_delegations()
+    writer.publish({"d": 1, "z": 1}, acknowledged=True)
+    writer.publish({"d": 2, "z": 2})
+    network.run(us=100_000)
+    deliver(network, kept)
+    network.run(us=1_000_000)
+    assert sorted(reader.values("z")) == [1, 2]
+    assert writer.channel.idle
+    assert not network.cores["D"]._delegated._lobby
+
+
+def test_one_that_has_left_is_waited_for_no_longer_than_for_others() -> None:
+    network = mesh_of(LINE, strategy="SB")
+    writer = network.client("writer", "A")
+    writer.publish({"n": 0})
+    network.run(us=100_000)
+    core = network.cores["B"]
+    settled: list[bool] = []
+    batch = PublicationBatch.of("writer", [7], [encode_record({"n": 7}, 0)])
+    core._delegated.again(
+        batch.readdressed(route=packed_destinations([digest_of("gone")])), lambda: settled.append(True)
+    )
+    network.run(us=core.settings.recovery_us_max - 1_000_000)
+    assert not settled
+    network.run(us=2_000_000)
+    assert settled
+    assert not core._delegated._lobby
+
+
+def unlike(*deltas: int) -> Network:
+    """Brokers in a row, all with sets of destinations, that see unlike far (0: everything)."""
+    network = Network()
+    neighbours: tuple[str, ...] = ()
+    for number, delta in enumerate(deltas, 1):
+        name = f"B{number}"
+        network.start(
+            name,
+            neighbours=neighbours,
+            strategy="SB" if delta in (0, 4) else "S1",
+            delta=abs(delta),
+            soft_links=SoftLinkSettings(review_us=600_000_000),
+        )
+        network.run(us=300_000)
+        neighbours = (name,)
+    network.run(us=500_000)
+    return network
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        (0, 0, 0, 0, 0, 0, 0, 0),
+        # The helper itself does not see far.
+        (4, 0, 0, 0, 0, 0, 0, 0),
+        # Nor does its neighbour, which tells it of others only as far as it sees itself.
+        (0, -4, 0, 0, 0, 0, 0, 0),
+    ],
+)
+def test_only_those_who_can_see_a_broker_are_asked_to_find_it(deltas: tuple[int, ...]) -> None:
+    network = unlike(*deltas)
+    one = subscribed(network, "one", "B1", "one > 0")
+    eight = subscribed(network, "eight", "B8", "eight > 0")
+    writer = network.client("writer", "B4")
+    writer.publish({"one": 0, "eight": 0})
+    network.run(us=200_000)
+    follow(network, "B4", "B1")
+    network.run(us=1_000_000)
+    writer.publish({"one": 1, "eight": 1}, acknowledged=True)
+    network.run(us=20_000_000)
+    assert one.values("one") == [1]
+    assert eight.values("eight") == [1]
+    assert writer.channel.idle
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_an_outer_broker_that_leaves_takes_nothing_with_it(acknowledged: bool) -> None:
+    """D is asked to serve E as well, and leaves before the copy comes."""
+    network = mesh_of({**LINE, "E": ("C",), "F": ("E",)}, strategy="SB")
+    reader = subscribed(network, "f", "F", "f > 0")
+    leaving = subscribed(network, "d", "D", "d > 0")
+    writer = network.client("writer", "A")
+    writer.publish({"d": 0, "f": 0})
+    network.run(us=200_000)
+    follow(network, "A", "D")
+    network.run(us=1_000_000)
+    operator = network.client("operator", "D")
+    network.leave(leaving)
+    network.run()
+    # Nobody is told before the copies are under way.
+    kept = delayed(network, "A", "D")
+    for number in range(1, 6):
+        writer.publish({"d": 1, "f": number}, acknowledged=acknowledged)
+    network.run()
+    operator.ask(Ask(1, "detach"))
+    deliver(network, kept)
+    network.run(us=10_000_000)
+    assert operator.answers(Done)
+    assert sorted(reader.values("f")) == [1, 2, 3, 4, 5]
+    assert writer.channel.idle
+
+
+def test_others_hear_of_new_primary_links() -> None:
+    """Otherwise brokers ask one that cannot help, although they have a neighbour that can."""
+    network = mesh_of({**LINE, "E": ("C",)}, strategy="SB")
+    network.run(us=1_000_000)
+    assert network.cores["B"]._links.links["C"].reaches == {"D", "E"}
+    network.start("F", neighbours=("E",), strategy="SB")
+    network.run(us=1_500_000)
+    assert network.cores["C"]._links.links["E"].reaches == {"F"}
