@@ -306,15 +306,7 @@ def deliver(network: Network, kept: list[tuple[str, Any, Any]]) -> None:
     "overtaken",
     [
         500,
-        pytest.param(
-            2_000,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="DuplicateFilter takes whatever is more than 1,024 numbers behind the highest for a "
-                "repetition; with several ways a congested one is easily that far behind, and what comes "
-                "over it is dropped and settled",
-            ),
-        ),
+        2_000,
     ],
 )
 def test_a_publication_that_many_others_overtake_arrives(overtaken: int) -> None:

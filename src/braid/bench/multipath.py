@@ -389,12 +389,15 @@ def _measured(settings: MultipathCostSettings, desks: dict[str, _Desk]) -> list[
         return statistics.median(above / below for above, below in zip(of[name], per[base], strict=True))
 
     more = {name: [a - b for a, b in zip(paths[name], paths[base], strict=True)] for name in desks}
-    each = {name: [a / b for a, b in zip(whole[name], copies[name], strict=True)] for name in desks}
+    sent = {name: statistics.fmean(copies[name]) for name in desks}
+    if not all(sent.values()):
+        raise ConfigurationError("nobody wants anything; more subscriptions or publications would help")
+    each = {name: [spent / sent[name] for spent in whole[name]] for name in desks}
     return [
         {
             "case": name,
             "soft_links": desk.soft_links,
-            "copies_per_publication": significant(statistics.mean(copies[name])),
+            "copies_per_publication": significant(sent[name]),
             "cpu_us_per_publication": significant(statistics.median(whole[name])),
             "cpu_us_per_copy": significant(statistics.median(each[name])),
             "next_hops_us_per_publication": significant(statistics.median(paths[name])),

@@ -283,8 +283,7 @@ class BrokerCore:
         return self._deadline_us
 
     def _due(self, at_us: int) -> None:
-        if at_us < self._deadline_us:
-            self._deadline_us = at_us
+        self._deadline_us = min(self._deadline_us, at_us)
 
     def _next_deadline_us(self) -> int:
         if self._review_at_us is None:
@@ -322,12 +321,7 @@ class BrokerCore:
 
     def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
         """Handle frames in order; neighbouring batches and subscriptions are handled together."""
-        grouped: Iterable[tuple[type, Iterable[Frame]]] = (
-            groupby(frames, key=lambda frame: type(frame.body))
-            if len(frames) > 1
-            else [(type(frame.body), frames) for frame in frames]
-        )
-        for kind, group in grouped:
+        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
             if party.connection is None:
                 return  # something before has ended it
             if kind is PublicationBatch:

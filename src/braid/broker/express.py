@@ -234,15 +234,18 @@ class Express:
             return None
         if self.stopwatch is not None:
             self._postroom.counters.match_ns += self.stopwatch() - begin_ns
-        way = self._found(source, reached, batch.ordered)
         if batch.memo is None or batch.flags:
+            way = self._found(source, reached, batch.ordered)
             way.kept, way.ends_here = False, True
             return way
         ways = self._ways.setdefault(source, {})
+        known = ways.get(batch.memo)  # it came without its memo, and has got it just now
+        if known is not None:
+            return known
         if len(ways) >= WAYS_MAX:
             self._add_up(ways.values())
             ways.clear()
-        ways[batch.memo] = way
+        way = ways[batch.memo] = self._found(source, reached, False)
         return way
 
     def _found(self, source: Party, reached: Reached, ordered: bool) -> _Way:

@@ -44,7 +44,7 @@ class DelegatedDesk:
         """Called with what is for clients of this broker."""
         self.seen_on_tree: Callable[[str, int], bool] = lambda publisher, sequence: False
         """Whether a publication has been here as a copy along the tree."""
-        self.delivered = DuplicateFilter()
+        self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was delivered here for a set."""
         self._postroom = postroom
         self._links = links

@@ -53,7 +53,7 @@ PUBLISHERS_MAX = 1_000_000
 class DurableLog:
     """A durable subscription: where its log stands and who reads it."""
 
-    def __init__(self, name: str, owner: str, filter: Filter, when_full: str) -> None:
+    def __init__(self, name: str, owner: str, filter: Filter, when_full: str, window: int) -> None:
         self.name = name
         """As its owner calls it."""
         self.owner = owner
@@ -66,7 +66,7 @@ class DurableLog:
         self.safe_offset = 0
         """Rows before this are safely stored."""
         self.acknowledged = -1
-        self.stored = DuplicateFilter(PUBLISHERS_MAX)
+        self.stored = DuplicateFilter(PUBLISHERS_MAX, window)
         """What is in the log, or was: what comes again is not stored again."""
         self.reader: Client | None = None
         self.reader_request = 0
@@ -79,13 +79,14 @@ class DurableLog:
         self.tail_bytes = 0
 
     @classmethod
-    def restored(cls, state: LogState) -> DurableLog:
+    def restored(cls, state: LogState, window: int) -> DurableLog:
         """A log as the store knows it."""
         log = cls(
             state.name.removeprefix(_key(state.owner, "")),
             state.owner,
             Filter(state.filter_text),
             state.when_full,
+            window,
         )
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
         log.safe_offset = state.next_offset
@@ -127,7 +128,7 @@ class DurableDesk:
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
-        log = DurableLog.restored(state)
+        log = DurableLog.restored(state, self._settings.overtaking_max)
         self.logs[log.key] = log
         self._subscriptions.install(self._subscription(log), log.filter, log, lambda: None)
 
@@ -189,7 +190,8 @@ class DurableDesk:
             raise _unknown(message.name)
         client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
         filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
-        log = DurableLog(message.name, client.principal.name, filter, message.when_full)
+        window = self._settings.overtaking_max
+        log = DurableLog(message.name, client.principal.name, filter, message.when_full, window)
         self.logs[log.key] = log
         self._operations.append(
             CreateLog(log.key, log.owner, str(filter), log.when_full, self._postroom.now_us)

@@ -82,7 +82,7 @@ class PublishDesk:
             self.forwarding = multipath
             mesh.bind(multipath)
         delegated.deliver_here = self._deliver_here
-        self.seen = DuplicateFilter()
+        self.seen = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was here as a copy along the tree."""
         delegated.seen_on_tree = self.seen.has
         mesh.when_lost = self._back_to_the_tree

@@ -107,6 +107,15 @@ class BrokerSettings:
     drain_us_max: int = 10_000_000
     """How long a broker that was asked to stop waits for others to take what it holds."""
 
+    @property
+    def overtaking_max(self) -> int:
+        """How many later publications of its publisher may arrive before one that is still taken as new.
+
+        On the tree nothing overtakes, but a publisher may have another way to send. With shortcuts, one
+        congested way is enough: what waits there is bounded by the queue of a link.
+        """
+        return 1024 if self.delta == 1 else 65_536
+
     def __post_init__(self) -> None:
         checked_broker_id(self.broker_id)
         if self.delta == 0:

@@ -166,7 +166,7 @@ def _draw_lines(axes: Axes, chart: LineChart) -> None:
     if chart.y_limits is not None:
         axes.set_ylim(*chart.y_limits)
     if any(series.name for series in chart.series):
-        axes.legend()
+        axes.legend(ncols=2 if len(chart.series) > 4 else 1)
 
 
 def _draw_bars(axes: Axes, chart: BarChart) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from braid.pipeline.experiments.registry import Experiment, Scale
     from braid.pipeline.experiments.rows import Row
 
-__all__ = ["Result", "output_folder", "reproduce", "store"]
+__all__ = ["Result", "SelectedTraces", "output_folder", "reproduce", "store"]
 
 
 @dataclass(frozen=True, slots=True)
