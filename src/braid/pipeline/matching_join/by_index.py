@@ -75,14 +75,17 @@ def _collected(filters: FilterTable, rows: DataFrame, limit: Limit | None) -> Bu
             {"shard": pa.binary(), "names": pa.list_(pa.string()), "problems": pa.list_(pa.string())}
         )
         held, size, text_bytes = [], 0, 0
-        for batch in batches:
-            held.append(batch)
+        for batch in batches:  # to the end in any case: a worker that leaves input behind is not used again
             size += batch.num_rows
             text_bytes += batch.column(TEXT).nbytes
-            if limit is not None and not limit.allows(size, text_bytes):
-                row: dict[str, list[Any]] = {"shard": [None], "names": [[]], "problems": [[]]}
-                yield pa.RecordBatch.from_pydict(row, schema=schema)
-                return
+            if limit is None or limit.allows(size, text_bytes):
+                held.append(batch)
+            else:
+                held.clear()
+        if limit is not None and not limit.allows(size, text_bytes):
+            row: dict[str, list[Any]] = {"shard": [None], "names": [[]], "problems": [[]]}
+            yield pa.RecordBatch.from_pydict(row, schema=schema)
+            return
         if not size:
             return
         table = pa.Table.from_batches(held)

@@ -30,6 +30,8 @@ __all__ = [
     "bar_chart",
     "converged_from_us",
     "curve",
+    "exchange_metric",
+    "exchange_shares",
     "forwarding_periods",
     "forwarding_samples",
     "hop_chart",
@@ -39,6 +41,9 @@ __all__ = [
 ]
 
 CONVERGED, FROM_COLD = "converged", "from_cold"
+
+EXCHANGES = {"SB": "link_state"}
+"""Strategies whose brokers tell each other something else than loads."""
 
 # A run is divided into so many periods. At ten minutes each is as long as the time between two reviews.
 PERIODS = 30
@@ -134,6 +139,26 @@ def forwarding_samples(
             ):
                 samples.setdefault(metric, []).append(Sample(metric, about, run.seed, value))
     return [sample for of_metric in samples.values() for sample in of_metric]
+
+
+def exchange_shares(evidence: Evidence, *, from_us: int, to_us: int | None = None) -> dict[str, float]:
+    """Of every run with soft links the share of bytes that choosing them costs, by the run's key.
+
+    These are the loads that brokers tell each other, or with SB their link states.
+    """
+    from braid.pipeline.metrics.traffic import messages_by_kind
+
+    table = messages_by_kind(evidence.traces.link_sample, from_us=from_us, to_us=to_us)
+    shares = {key: 0.0 for key, run in evidence.runs.items() if run.settings["strategy"] != "S0"}
+    for run, row in evidence.by_run(table):
+        if run.key in shares and row["kind"] == EXCHANGES.get(run.settings["strategy"], "loads"):
+            shares[run.key] = row["bytes_share"]
+    return shares
+
+
+def exchange_metric(run: FinishedRun) -> str:
+    """What the share of a run is called in rows."""
+    return "link_state_bytes_share" if run.settings["strategy"] in EXCHANGES else "load_exchange_bytes_share"
 
 
 # Charts.

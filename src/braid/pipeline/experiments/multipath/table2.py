@@ -13,6 +13,8 @@ from braid.pipeline.experiments.multipath.measures import (
     FROM_COLD,
     bar_chart,
     converged_from_us,
+    exchange_metric,
+    exchange_shares,
     forwarding_periods,
     forwarding_samples,
     start_us_of,
@@ -153,7 +155,7 @@ def _measure(evidence: Evidence) -> Findings:
 
 def _costs(evidence: Evidence, periods: Mapping[str, Sequence[Period]], duration_s: float) -> list[Sample]:
     """What delegation costs beside S0: bytes on publications, link states, and where matching is done."""
-    from braid.pipeline.metrics.traffic import message_size, messages_by_kind
+    from braid.pipeline.metrics.traffic import message_size
 
     traces = evidence.traces
     sizes = {run.key: row["mean_bytes"] for run, row in evidence.by_run(message_size(traces.hop))}
@@ -177,10 +179,8 @@ def _costs(evidence: Evidence, periods: Mapping[str, Sequence[Period]], duration
         add("table_matchings_per_publication", run, FROM_COLD, (published + met) / published)
     start_us, steady_us = start_us_of(evidence), converged_from_us(evidence, duration_s)
     for window, from_us in ((FROM_COLD, start_us), (CONVERGED, steady_us)):
-        for run, row in evidence.by_run(messages_by_kind(traces.link_sample, from_us=from_us)):
-            metric = {"link_state": "link_state_bytes_share", "loads": "load_exchange_bytes_share"}
-            if row["kind"] in metric:
-                add(metric[row["kind"]], run, window, row["bytes_share"])
+        for key, share in exchange_shares(evidence, from_us=from_us).items():
+            add(exchange_metric(evidence.runs[key]), evidence.runs[key], window, share)
     return [sample for of_metric in samples.values() for sample in of_metric]
 
 

@@ -6,7 +6,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from braid.pipeline.experiments.figures import LineChart, Series
-from braid.pipeline.experiments.multipath.measures import CONVERGED, FROM_COLD, converged_from_us, start_us_of
+from braid.pipeline.experiments.multipath.measures import (
+    CONVERGED,
+    FROM_COLD,
+    converged_from_us,
+    exchange_metric,
+    exchange_shares,
+    start_us_of,
+)
 from braid.pipeline.experiments.multipath.network import FUNCTION, labels_of, prepare_workloads, watched_point
 from braid.pipeline.experiments.multipath.table2 import DURATIONS_S, FANOUT, strategy_points
 from braid.pipeline.experiments.registry import Experiment, Findings
@@ -22,9 +29,6 @@ _DATASET = "DT2"
 _PUBLISHED_PER_S = {"S0": 3_400.0, "S1": 2_850.0, "S2": 2_200.0, "SH": 2_200.0}
 # Of the whole run: periods of five seconds in ten minutes.
 _PERIODS = 120
-
-_EXCHANGE = {"loads": "load_exchange_bytes_share", "link_state": "link_state_bytes_share"}
-"""What brokers tell each other to choose soft links, by kind of message."""
 
 
 def _points(plan: Plan) -> list[Point]:
@@ -66,8 +70,8 @@ def _measure(evidence: Evidence) -> Findings:
         for run, row in evidence.by_run(messages_by_kind(traces.link_sample, from_us=from_us, to_us=end_us)):
             if row["kind"] != "publication":
                 control[run.key] = control.get(run.key, 0.0) + row["bytes_share"]
-            if row["kind"] in _EXCHANGE:
-                add(_EXCHANGE[row["kind"]], run.key, window, row["bytes_share"])
+        for key, share in exchange_shares(evidence, from_us=from_us, to_us=end_us).items():
+            add(exchange_metric(evidence.runs[key]), key, window, share)
         for key, share in control.items():
             add("control_bytes_share", key, window, share)
     chart = _chart(evidence, series, start_us)

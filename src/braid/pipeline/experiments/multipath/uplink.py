@@ -103,7 +103,8 @@ EXPERIMENT = Experiment(
         "The paper prints bars without numbers; it says that SH delivers more than S2.",
         "What waits for an uplink waits at its broker; the interval ends with the last publication, and what "
         "has not been delivered by then does not count.",
-        "Tighter limits than the paper's show where each strategy breaks down.",
+        "With the mesh that is built here 150 in a second are enough for all strategies but S0: it wastes "
+        "less than the paper's. At half of that hotspots form, and SH delivers more than S2.",
         "The quick scale publishes for a minute, with a review of soft links every two seconds.",
     ),
 )
