@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from braid.bench.join import (
     JoinBenchSettings,
+    TreeClock,
     bench_join,
     decide_join_goals,
     print_join_report,
-    tree_cpu_seconds,
 )
 from braid.bench.join_tables import WORKLOADS, cross_join_condition, write_tables
 from braid.pipeline.matching_join import match_join
@@ -87,9 +86,37 @@ def test_goals_compare_runs_of_one_size() -> None:
     assert [goal["met"] for goal in goals] == [True, False, False, True, None, None, None, None]
 
 
+BUSY = "import time\nwhile time.process_time() < 0.6: pass"
+
+
 def test_the_time_of_children_counts_also_after_their_end() -> None:
-    before = tree_cpu_seconds()
-    program = "import time\nwhile time.process_time() < 0.3: pass"
-    subprocess.run([sys.executable, "-c", program], check=True)
-    assert tree_cpu_seconds() - before >= 0.25
-    assert tree_cpu_seconds(os.getpid()) >= before
+    with TreeClock() as clock:
+        before = clock.seconds()
+        subprocess.run([sys.executable, "-c", BUSY], check=True)
+        assert 0.5 <= clock.seconds() - before < 5
+
+
+def test_nor_is_the_time_of_children_lost_that_nobody_waits_for() -> None:
+    careless = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", {BUSY!r}], stdout=sys.stdout)
+sys.stdout.flush()
+import os
+try:
+    os.wait()
+except ChildProcessError:
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+    with TreeClock(period_s=0.02) as clock:
+        before = clock.seconds()
+        with subprocess.Popen(
+            [sys.executable, "-c", careless], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == "done\n"
+            assert clock.seconds() - before >= 0.4
+            parent.communicate()
+        assert clock.seconds() - before >= 0.4

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.bench.environment import describe_environment
 from braid.bench.join_tables import DESTINATIONS, WORKLOADS, cross_join_condition, write_tables
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["JoinBenchSettings", "bench_join", "decide_join_goals", "print_join_report", "tree_cpu_seconds"]
+__all__ = ["JoinBenchSettings", "TreeClock", "bench_join", "decide_join_goals", "print_join_report"]
 
 _METHOD = (
     "CPU seconds of the driver, the Java process and all Python workers together, from the system's own "
@@ -83,8 +84,8 @@ def bench_join(
     store: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Measure everything; the report is plain data, ready for JSON. `store` gets it after every run."""
-    bench = _Bench(settings, spark, say or _say, store)
-    with TemporaryDirectory(prefix="braid-bench-") as directory:
+    with TemporaryDirectory(prefix="braid-bench-") as directory, TreeClock() as clock:
+        bench = _Bench(settings, spark, clock, say or _say, store)
         bench.measure(Path(directory))
     return bench.report()
 
@@ -94,11 +95,13 @@ class _Bench:
         self,
         settings: JoinBenchSettings,
         spark: SparkSession,
+        clock: TreeClock,
         say: Callable[[str], None],
         store: Callable[[dict[str, Any]], None] | None,
     ) -> None:
         self._settings = settings
         self._spark = spark
+        self._clock = clock
         self._say = say
         self._store = store
         self._runs: list[dict[str, Any]] = []
@@ -135,19 +138,18 @@ class _Bench:
             small = _first(main, chosen.pairs_publications)
             self._run(workload, small, "pairs", "index")
             self._run(workload, small, "pairs", "spark")
-            self._run(workload, main, "counts", "split")
-            if workload == "narrow":
-                self._run(workload, main, "counts", "zcode")
+            self._run(workload, _first(main, chosen.rival_publications), "counts", "spark")
+        for workload in chosen.workloads:
+            main = self._read(directory / workload, chosen.publications, chosen.filters)
             many = self._tables(
                 directory / f"many {workload}", workload, chosen.publications, chosen.many_filters
             )
-            self._run(workload, many, "counts", "index")
-            if workload == "narrow":
-                for strategy in ("split", "zcode"):
-                    self._run(workload, many, "counts", strategy)
-        for workload in chosen.workloads:
-            main = self._read(directory / workload, chosen.publications, chosen.filters)
-            self._run(workload, _first(main, chosen.rival_publications), "counts", "spark")
+            for tables in (main, many):
+                if tables is many:
+                    self._run(workload, tables, "counts", "index")
+                self._run(workload, tables, "counts", "split")
+                if workload == "narrow":
+                    self._run(workload, tables, "counts", "zcode")
 
     def _warm_up(self, directory: Path) -> None:
         warm = self._tables(directory / "warm", "narrow", self._settings.warm_publications, 1_000)
@@ -171,7 +173,7 @@ class _Bench:
     def _run(self, workload: str, tables: _Tables, how: str, strategy: str) -> None:
         title = f"{workload}: {tables.publications:,} x {tables.filters:,}, {how} by {strategy}"
         self._say(title)
-        cpu, wall = tree_cpu_seconds(), time.perf_counter()
+        cpu, wall = self._clock.seconds(), time.perf_counter()
         joined = self._rival(tables, how) if strategy == "spark" else self._braid(tables, how, strategy)
         joined.write.format("noop").mode("overwrite").save()
         self._runs.append(
@@ -181,7 +183,7 @@ class _Bench:
                 "filters": tables.filters,
                 "how": how,
                 "strategy": strategy,
-                "cpu_seconds": significant(tree_cpu_seconds() - cpu),
+                "cpu_seconds": significant(self._clock.seconds() - cpu),
                 "wall_seconds": significant(time.perf_counter() - wall),
             }
         )
@@ -321,12 +323,58 @@ def print_join_report(report: dict[str, Any]) -> None:
     console.print(goals_table(report["goals"]))
 
 
-def tree_cpu_seconds(root: int | None = None) -> float:
-    """CPU seconds of a process and all its descendants, those that have ended included.
+class TreeClock:
+    """CPU seconds of this process and all its descendants, those that have ended included.
 
-    A process that has ended is in the account of the one that waited for it.
+    A process that has ended is in the account of the one that waited for it, but nobody waits for Spark's
+    Python workers, which end after a minute without work. So a thread looks at all of them several times a
+    second and keeps what would be lost.
     """
-    processes: dict[int, tuple[int, float]] = {}
+
+    def __init__(self, period_s: float = 0.25) -> None:
+        self._lost = 0.0
+        self._seen = _tree()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(period_s,), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> TreeClock:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def seconds(self) -> float:
+        """The account so far."""
+        with self._lock:
+            self._look()
+            return self._lost + sum(each.own + each.waited for each in self._seen.values())
+
+    def _watch(self, period_s: float) -> None:
+        while not self._ended.wait(period_s):
+            with self._lock:
+                self._look()
+
+    def _look(self) -> None:
+        now, before = _tree(), self._seen
+        ended = sum(each.own + each.waited for key, each in before.items() if key not in now)
+        inherited = sum(each.waited - before[key].waited for key, each in now.items() if key in before)
+        self._lost += max(0.0, ended - inherited)
+        self._seen = now
+
+
+class _Account(NamedTuple):
+    """CPU seconds of a process, and of those that it has waited for."""
+
+    own: float
+    waited: float
+
+
+def _tree() -> dict[tuple[int, int], _Account]:
+    """This process and its descendants, by number and start (numbers are used again)."""
+    processes: dict[int, tuple[int, int, _Account]] = {}
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError as error:
@@ -339,13 +387,19 @@ def tree_cpu_seconds(root: int | None = None) -> float:
             fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has just ended
-        processes[number] = int(fields[1]), sum(map(int, fields[11:15])) / ticks
-    total, pending = 0.0, [os.getpid() if root is None else root]
+        own, waited = sum(map(int, fields[11:13])) / ticks, sum(map(int, fields[13:15])) / ticks
+        processes[number] = int(fields[1]), int(fields[19]), _Account(own, waited)
+    children: dict[int, list[int]] = {}
+    for number, (parent, _, _) in processes.items():
+        children.setdefault(parent, []).append(number)
+    found: dict[tuple[int, int], _Account] = {}
+    pending = [os.getpid()]
     while pending:
-        parent = pending.pop()
-        total += processes[parent][1]
-        pending += [number for number, (above, _) in processes.items() if above == parent]
-    return total
+        number = pending.pop()
+        _, start, account = processes[number]
+        found[number, start] = account
+        pending += children.get(number, [])
+    return found
 
 
 def _say(message: str) -> None:
