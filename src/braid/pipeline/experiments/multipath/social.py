@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
         "How fast the paper's brokers were is not known, so several processing times are shown.",
     ),
     differences={
-        "deliveries_relative_to_S0": "Another trace, and another degree of overload: the gain grows with it, "
-        "as the rows with different processing times show.",
+        "deliveries_relative_to_S0": "Another trace, and another degree of overload: compare the rows with "
+        "different processing times.",
     },
 )

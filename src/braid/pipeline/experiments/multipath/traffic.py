@@ -132,8 +132,8 @@ EXPERIMENT = Experiment(
         "The runs are those of `multipath.table2`: in one folder they are done once.",
     ),
     differences={
-        "messages_per_s": "Traffic is deliveries over yield; our S1 and S2 waste less than published, even "
-        "from cold. See `multipath.table2`.",
+        "messages_per_s": "Traffic is deliveries over yield, so what moves the yield moves it, too. See "
+        "`multipath.table2`.",
         "traffic_relative_to_S0": "See messages_per_s.",
         "load_exchange_bytes_share": "The paper gives a bound, below 2 %. Only loads that changed by a tenth "
         "are told.",
