@@ -13,6 +13,9 @@ from tests.broker.wire import Network
 
 LINE = {"A": (), "B": ("A",), "C": ("B",), "D": ("C",)}
 
+# Their digests are the same.
+ONE, OTHER = "B5231", "B6684"
+
 
 def test_a_new_broker_that_the_helper_has_not_heard_of_is_waited_for() -> None:
     """A knows Z already and asks D to serve it too; the news is still on its way to D."""
@@ -140,3 +143,35 @@ def test_others_hear_of_new_primary_links() -> None:
     network.start("F", neighbours=("E",), strategy="SB")
     network.run(us=1_500_000)
     assert network.cores["C"]._links.links["E"].reaches == {"F"}
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "known"),
+    [
+        ({"A": (), "M": ("A",), ONE: ("M",), OTHER: ("M",)}, (ONE, OTHER)),
+        ({"A": (), "M": ("A",), ONE: ("M",), OTHER: (ONE,)}, (ONE, OTHER)),
+        ({"A": (), "M": ("A",), OTHER: ("M",), ONE: (OTHER,)}, (ONE, OTHER)),
+        ({"A": (), "M": ("A",), OTHER: ("M",), ONE: (OTHER,)}, (OTHER,)),
+    ],
+)
+def test_a_broker_gets_what_was_meant_for_it_though_another_has_its_digest(
+    shape: dict[str, tuple[str, ...]], known: tuple[str, ...], acknowledged: bool
+) -> None:
+    """A has not heard of the other one, so that the digest seems unmistakable; M knows both, or the other."""
+    assert digest_of(ONE) == digest_of(OTHER)
+    network = mesh_of(shape, strategy="SB")
+    reader = subscribed(network, "reader", ONE, "n > 0")
+    writer = network.client("writer", "A")
+    writer.publish({"n": 0})
+    network.run(us=200_000)
+    for broker, names in (("A", (ONE,)), ("M", known)):
+        network.cores[broker]._mesh._names[digest_of(ONE)] = names
+        network.cores[broker]._mesh._forget_delegations()
+    writer.publish({"n": 1}, acknowledged=acknowledged)
+    network.run(us=1_000_000)
+    network.cores["A"]._mesh._seen()
+    writer.publish({"n": 2}, acknowledged=acknowledged)
+    network.run(us=1_000_000)
+    assert reader.values("n") == [1, 2]
+    assert writer.channel.idle

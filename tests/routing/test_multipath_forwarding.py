@@ -174,8 +174,9 @@ def test_ordered_publications_and_those_without_a_map_follow_the_tree(strategy: 
 
 
 @pytest.mark.parametrize("strategy", ["S1", "S2"])
-@pytest.mark.parametrize("count", [61, 62, 63, 64, 65, 200])
-def test_more_links_than_a_machine_word_has_bits(strategy: str, count: int) -> None:
+@pytest.mark.parametrize("rows", [9, 40])
+@pytest.mark.parametrize("count", [61, 63, 65, 128, 130, 132, 200])
+def test_more_links_than_a_machine_word_has_bits(strategy: str, count: int, rows: int) -> None:
     """A star whose rays have two brokers each; all but the last ray's outer broker have a soft link."""
     tree = [("A", f"N{ray:03d}") for ray in range(count // 2)]
     tree += [(f"N{ray:03d}", f"O{ray:03d}") for ray in range(count - count // 2)][: count // 2]
@@ -189,11 +190,11 @@ def test_more_links_than_a_machine_word_has_bits(strategy: str, count: int) -> N
     ]
     reached = [(destination, np.array(sorted(chosen), np.int64)) for destination, chosen in wanted]
     found = {
-        hop: set(rows.tolist()) if rows is not None else set(range(9))
-        for hop, rows in forwarding.next_hops(reached, overlay.neighbours[0], False, 9)
+        hop: set(chosen.tolist()) if chosen is not None else set(range(rows))
+        for hop, chosen in forwarding.next_hops(reached, overlay.neighbours[0], False, rows)
     }
     expected: dict[Hashable, set[int]] = {}
-    for row in range(9):
+    for row in range(rows):
         for hop in naive(strategy, working, wanted, overlay.neighbours[0], row)[0]:
             expected.setdefault(hop, set()).add(row)
     assert found == expected

@@ -34,7 +34,7 @@ def surroundings(draw: DrawFn, brokers_max: int = 80) -> tuple[OverlayMap, list[
 
 
 @settings(max_examples=60, deadline=None)
-@given(surroundings(), st.sampled_from(sorted(PATHS)), st.integers(1, 12), st.data())
+@given(surroundings(), st.sampled_from(sorted(PATHS)), st.integers(1, 40), st.data())
 def test_a_batch_goes_where_its_rows_would_go_alone(
     around: tuple[OverlayMap, list[str], list[str]], strategy: str, rows: int, data: st.DataObject
 ) -> None:

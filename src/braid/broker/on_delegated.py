@@ -103,8 +103,23 @@ class DelegatedDesk:
             repeated = fresh is not batch
             if fresh is not None:
                 self.deliver_here(source, fresh, pending)
+                self._pass_to_doubles(source, fresh, delegation.doubles, pending)
         self.pass_on(source, batch, batch.route, pending)
         return repeated
+
+    def _pass_to_doubles(
+        self, source: Party, batch: PublicationBatch, doubles: tuple[str, ...], pending: Pending | None
+    ) -> None:
+        """Others have this broker's digest, and whoever made the set did not know: it may have meant them.
+
+        They do the same, so that copies meet; but what has been here before goes no further.
+        """
+        for broker in doubles:
+            link = self._mesh.on_the_way_to(broker)
+            if link is not None:
+                care = pending.share() if pending is not None else None
+                onward = batch.readdressed(further=True, route=packed_destinations([digest_of(broker)]))
+                self._postroom.pass_on(link, onward, care, source)
 
     def pass_on(
         self, source: Party | None, batch: PublicationBatch, route: bytes, pending: Pending | None

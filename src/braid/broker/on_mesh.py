@@ -52,6 +52,8 @@ class Delegation(NamedTuple):
 
     here: bool
     """Whether this broker is one of them."""
+    doubles: tuple[str, ...]
+    """Others that may be meant instead, because they have the same digest."""
     hops: tuple[tuple[str, bytes], ...]
     """Next hops, each with the set it takes over."""
     destinations: tuple[str, ...]
@@ -86,7 +88,8 @@ class MeshDesk:
         self._wanted: frozenset[str] = frozenset()
         self._retiring: dict[SoftLink, int] = {}
         self._dialling: dict[str, str] = {}
-        self._names: dict[int, str] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+        """The brokers in sight by their digests. Now and then two have the same."""
         self._digest = digest_of(settings.broker_id)
         self._delegations: dict[tuple[bytes, int], Delegation] = {}
         self._delegations_bytes = 0
@@ -204,15 +207,9 @@ class MeshDesk:
         """The map has changed: neighbours hear of it, and paths are computed anew."""
         overlay = self.surroundings.map()
         self._names = {}
-        doubled = set()
         for broker in overlay.brokers:
             digest = digest_of(broker)
-            if digest in self._names:
-                doubled.add(digest)
-            self._names[digest] = broker
-        # Our own is taken, too.
-        for digest in doubled | ({self._digest} & self._names.keys()):
-            del self._names[digest]
+            self._names[digest] = (*self._names.get(digest, ()), broker)
         self._load.keep_only(overlay)
         for link in self._links.links.values():
             if link.incarnation:
@@ -424,7 +421,7 @@ class MeshDesk:
         if isinstance(party, Link | SoftLink):
             digests = unpacked_destinations(message.links)
             party.reaches = frozenset(
-                name for digest in digests if (name := self._names.get(digest)) is not None
+                self._names[digest][0] for digest in digests if len(self._names.get(digest, ())) == 1
             )
             self._forget_delegations()
 
@@ -447,13 +444,10 @@ class MeshDesk:
             if party.connection is not None or (isinstance(party, Link) and party.incarnation):
                 self._postroom.tell(party, message)
 
-    def name_of(self, digest: int) -> str | None:
-        """The broker of a digest; None if none is in sight, or two are."""
-        return self._names.get(digest)
-
     def addressable(self, broker: str) -> bool:
-        """Whether a broker can be in a set of destinations."""
-        return self._names.get(digest_of(broker)) == broker
+        """Whether a broker can be put into a set of destinations: no other has its digest."""
+        digest = digest_of(broker)
+        return digest != self._digest and self._names.get(digest) == (broker,)
 
     def delegation(self, route: bytes, hops: int) -> Delegation:
         """What becomes of a set of destinations here; remembered until links or maps change.
@@ -480,19 +474,22 @@ class MeshDesk:
         names: set[str] = set()
         unknown: list[int] = []
         for digest in sorted(digests - {self._digest}):
-            name = self._names.get(digest)
-            if name is None:
+            found = self._names.get(digest)
+            if found is None:
                 unknown.append(digest)
             else:
-                names.add(name)
+                # Whoever made the set knew of one alone; we cannot tell of which.
+                names.update(found)
         links: dict[str, frozenset[str]] = {
             name: link.reaches for name, link in self._links.links.items() if link.channel.connected
         }
         for name, soft in self.outgoing.items():
             links[name] = soft.reaches
         shares = split_destinations(names, links, overlay.toward, hops)
+        here = self._digest in digests
         return Delegation(
-            self._digest in digests,
+            here,
+            self._names.get(self._digest, ()) if here else (),
             tuple((hop, packed_destinations(map(digest_of, share))) for hop, share in sorted(shares.items())),
             tuple(sorted(names)),
             packed_destinations(unknown),
@@ -501,6 +498,10 @@ class MeshDesk:
     def party(self, hop: str) -> Party:
         """Who gets what goes to a next hop: a soft link, or else a neighbour."""
         return self.outgoing.get(hop) or self._links.links[hop]
+
+    def on_the_way_to(self, broker: str) -> Link | None:
+        """The neighbour on the primary path to a broker of the map."""
+        return self._links.links.get(self.surroundings.map().toward(broker))
 
     def way_back(self, soft: SoftLink) -> Link | None:
         """The neighbour on the primary path to where a soft link led."""

@@ -36,14 +36,14 @@ def digest_of(broker: str) -> int:
 
 
 def packed_destinations(digests: Iterable[int]) -> bytes:
-    """A set of digests as bytes.
+    """A set of digests as bytes; what is in it twice counts once.
 
     >>> unpacked_destinations(packed_destinations({5, 300, 16_000_000})) == {5, 300, 16_000_000}
     True
     """
     packed = bytearray()
     before = -1
-    for digest in sorted(digests):
+    for digest in sorted(set(digests)):
         gap = digest - before - 1
         before = digest
         while gap > 127:

@@ -3,7 +3,7 @@
 - `tables`: subscriptions and advertisements, and what each neighbour must be told of them.
 - `neighbour`, `anchored_entries`, `covering_set`, `overlap`, `witness`: the parts of these tables.
 - `overlay_map`, `surroundings`: the network around a broker, and how it comes to know it.
-- `working_map`, `paths`, `multipath`: shortcuts through it.
+- `working_map`, `paths`, `path_matrices`, `multipath`: shortcuts through it.
 - `delegation`: sets of destinations, split among next hops.
 - `forwarding`: from matching destinations to next hops.
 - `duplicates`: what has been here before.

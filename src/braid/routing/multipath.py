@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from braid.routing.path_matrices import BatchPaths
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
@@ -27,6 +29,9 @@ __all__ = ["Anchored", "MultipathForwarding"]
 
 # Computed paths that are remembered; each takes some hundred bytes.
 REMEMBERED_MAX = 65_536
+
+# Fewer rows are computed one by one.
+MANY_ROWS = 16
 
 
 class Anchored(NamedTuple):
@@ -43,6 +48,17 @@ class _Hops(NamedTuple):
     """The real links that get a copy, by their bits."""
     meant: tuple[int, ...]
     """The links and candidates that the publication is meant for; the same object where that is the same."""
+
+
+class _Taken(NamedTuple):
+    """What becomes of the rows of a batch."""
+
+    copies: list[int]
+    """How many rows each link gets."""
+    meant: list[int]
+    """How many are meant for it, or for the candidate."""
+    rows: IntArray
+    """The rows of all links, one link after the other."""
 
 
 class MultipathForwarding:
@@ -62,6 +78,7 @@ class MultipathForwarding:
         self._order: list[int] = []
         """The bits of all links, in the order of their names."""
         self._remembered: dict[int, _Hops] = {}
+        self._batches: BatchPaths | None = None
         self.version = 0
         """How often it was told to compute paths otherwise."""
 
@@ -73,6 +90,7 @@ class MultipathForwarding:
         self._bits = {}
         self._order = sorted(range(len(working.links)), key=working.links.__getitem__) if working else []
         self._remembered = {}
+        self._batches = None
 
     def next_hops(self, reached: Reached, came_from: Hashable | None, ordered: bool, rows: int) -> Reached:
         """Links by name, then local destinations as they are listed, each with its rows.
@@ -122,34 +140,60 @@ class MultipathForwarding:
         upstream: int,
         rows: int,
     ) -> Reached:
-        """Every row takes its own way; rows that reach the same anchors take the same."""
-        count = len(working.links)
-        taken: list[list[int]] = [[] for _ in range(count)]
-        meant = [0] * count
-        remembered = self._remembered
-        for row, anchors in enumerate(_anchors_of_rows(base, some, upstream, rows, count)):
-            if not anchors:
-                continue
-            real, wished = remembered.get(anchors) or self._hops(working, paths, anchors)
-            for number in real:
-                taken[number].append(row)
-            if wished is not real:
-                for number in wished:
-                    meant[number] += 1
-                for number in real:
-                    meant[number] -= 1
-        # One array for all links: making one for each would take longer than all of the above.
-        together = np.array([row for number in self._order for row in taken[number]], np.int64)
+        """Every row takes its own way."""
+        if rows >= MANY_ROWS and BatchPaths.knows(working, paths):
+            taken = self._all_at_once(working, paths, base, some, upstream, rows)
+        else:
+            taken = self._one_by_one(working, paths, _anchors_of_rows(base, some, upstream, rows))
         found: list[tuple[Hashable, IntArray | None]] = []
         end = 0
         for number in self._order:
-            copies = len(taken[number])
-            if copies + meant[number]:
-                self._sent(working.links[number], copies + meant[number])
+            if taken.meant[number]:
+                self._sent(working.links[number], taken.meant[number])
+            copies = taken.copies[number]
             if copies:
                 begin, end = end, end + copies
-                found.append((working.links[number], None if copies == rows else together[begin:end]))
+                found.append((working.links[number], None if copies == rows else taken.rows[begin:end]))
         return found
+
+    def _all_at_once(
+        self,
+        working: WorkingMap,
+        paths: Paths,
+        base: int,
+        some: list[tuple[int, IntArray]],
+        upstream: int,
+        rows: int,
+    ) -> _Taken:
+        if self._batches is None:
+            self._batches = BatchPaths(working, paths)
+        anchors = np.zeros((rows, len(working.links)), np.float32)
+        numbers = np.repeat([bit.bit_length() - 1 for bit, _ in some], [len(wanted) for _, wanted in some])
+        anchors[np.concatenate([wanted for _, wanted in some]), numbers] = 1
+        if base:
+            anchors[:, _numbers(base)] = 1
+        if upstream:
+            anchors[:, _numbers(upstream)] = 0
+        real, meant = self._batches.hops(anchors)
+        return _Taken(
+            real.sum(0).tolist(),
+            meant.sum(0).tolist(),
+            np.nonzero(real.T[self._order])[1],
+        )
+
+    def _one_by_one(self, working: WorkingMap, paths: Paths, anchors: list[int]) -> _Taken:
+        taken: list[list[int]] = [[] for _ in working.links]
+        meant = [0] * len(working.links)
+        for row, wanted in enumerate(anchors):
+            if wanted:
+                hops = self._remembered.get(wanted) or self._hops(working, paths, wanted)
+                for number in hops.real:
+                    taken[number].append(row)
+                for number in hops.meant:
+                    meant[number] += 1
+        # One array for all links: making one for each would take longer than all of the above.
+        together = np.array([row for number in self._order for row in taken[number]], np.int64)
+        return _Taken([len(chosen) for chosen in taken], meant, together)
 
     def _hops(self, working: WorkingMap, paths: Paths, anchors: int) -> _Hops:
         hops = self._remembered.get(anchors)
@@ -206,18 +250,8 @@ class MultipathForwarding:
         return found + local
 
 
-def _anchors_of_rows(
-    base: int, some: list[tuple[int, IntArray]], upstream: int, rows: int, links: int
-) -> list[int]:
+def _anchors_of_rows(base: int, some: list[tuple[int, IntArray]], upstream: int, rows: int) -> list[int]:
     """For each row the links that stand for its anchors and do not lie upstream, as bits."""
-    found: list[int]
-    if links < 63:
-        masks = np.full(rows, base, np.int64)
-        bits = np.repeat(np.array([bit for bit, _ in some], np.int64), [len(wanted) for _, wanted in some])
-        np.bitwise_or.at(masks, np.concatenate([wanted for _, wanted in some]), bits)
-        masks &= ~upstream
-        found = masks.tolist()
-        return found
     found = [base] * rows
     for bit, wanted in some:
         for row in wanted.tolist():
