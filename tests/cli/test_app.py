@@ -186,3 +186,16 @@ def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "while it is being read" in done.stderr
     assert publications.read_text() == '{"a": 1}\n'
+
+
+def test_the_module_is_the_command() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "braid",
+        "explain",
+        "--exit-code",
+        FILTER,
+        '{"symbol": "ACME", "price": 12}',
+    ]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0

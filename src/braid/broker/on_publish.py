@@ -409,7 +409,9 @@ class PublishDesk:
             batch = route.batch
             if not len(batch):
                 continue  # nothing of it could be
-            if rows is not None:
+            if rows is not None and len(routes) == 1:
+                batch = batch.select(rows) if len(rows) < len(batch) else batch
+            elif rows is not None:
                 low, high = np.searchsorted(rows, (route.first, route.first + len(batch)))
                 if low == high:
                     continue

@@ -1,13 +1,15 @@
 """How far is a sweep?
 
 The folder of finished runs knows, whoever did them and wherever: nothing has to be reported by the tasks. A
-thread counts them some times a second and moves a bar on standard error when that is a terminal.
+thread counts them some times a second and moves a bar on standard error. Where that is no terminal, a long sweep
+writes a line every half minute instead.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ Watcher = Callable[[int, int], None]
 """Called with how many runs are finished, and how many there will be."""
 
 _LOOK_SECONDS = 0.25
+_LINE_SECONDS = 30.0
 
 
 @contextmanager
@@ -35,7 +38,8 @@ def watching(
         with _bar(description, total) as move, _polling(count, total, move):
             yield
     else:
-        yield
+        with _polling(count, total, _Lines(description)):
+            yield
 
 
 @contextmanager
@@ -63,6 +67,22 @@ def _polling(count: Callable[[], int], total: int, watcher: Watcher) -> Iterator
         ended.set()
         thread.join()
         look()
+
+
+class _Lines:
+    """Says in the log how far it is, not too often."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description
+        self._begun = self._said = time.monotonic()
+
+    def __call__(self, finished: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= _LINE_SECONDS:
+            self._said = now
+            minutes, seconds = divmod(round(now - self._begun), 60)
+            line = f"{self._description}: {finished} of {total} runs, {minutes}:{seconds:02d} gone"
+            print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
