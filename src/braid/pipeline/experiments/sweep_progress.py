@@ -1,8 +1,8 @@
 """How far is a sweep?
 
 The folder of finished runs knows, whoever did them and wherever: nothing has to be reported by the tasks. A
-thread counts them some times a second and moves a bar on standard error. Where that is no terminal, a long sweep
-writes a line every half minute instead.
+thread counts them some times a second and moves a bar on standard error. Where that is no terminal, a long
+sweep writes a line every half minute instead.
 """
 
 from __future__ import annotations
