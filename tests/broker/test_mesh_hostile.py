@@ -240,6 +240,23 @@ def test_a_record_that_is_none_ends_the_connection(acknowledged: bool) -> None:
     scene.check(closed=True)
 
 
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_copy_for_us_with_a_value_that_cannot_be_is_left_out(acknowledged: bool) -> None:
+    scene = Scene("SB")
+    other = scene.network.client("other", "D")
+    other.ask(Subscribe(1, "1", "other > 0"))
+    scene.network.run(us=100_000)
+    records = [encode_record({"other": 2**64 - 1}, 0), encode_record({"other": 7}, 0)]
+    broken = PublicationBatch.of("Z.x", [1, 2], records, acknowledged=acknowledged)
+    for route in ("B", "D"):
+        there = broken.readdressed(further=True, route=packed_destinations([digest_of(route)]))
+        scene.stranger.channel.offer(there, "care" if acknowledged else None)
+    scene.stranger.flush()
+    scene.network.run(us=1_000_000)
+    scene.check()
+    assert other.values("other") == [7]
+
+
 @pytest.mark.parametrize("before", ["A", "B", "C", "D", "Z", "X"])
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_a_copy_for_somebody_who_is_not_there(before: str, acknowledged: bool) -> None:

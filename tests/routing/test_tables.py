@@ -6,7 +6,7 @@ replays what it is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from braid.errors import LocalProtocolError
 from braid.language import Filter
+from braid.matching.shared import SharedMatching
 from braid.routing import RoutingTables, Tell, Verb
 from tests.routing.helpers import PUBLICATIONS, accepted, all_filters, covers, has_residual, intersects
 
@@ -51,6 +52,21 @@ class Receiver:
             del known[tell.key]  # only what is known is taken back
 
 
+class Batch:
+    """All publications of these tests, on their way."""
+
+    memo = None
+
+    def __len__(self) -> int:
+        return len(PUBLICATIONS)
+
+    def attributes(self) -> list[dict[str, Any]]:
+        return list(PUBLICATIONS)
+
+    def records(self) -> list[bytes]:
+        return [repr(sorted(values.items())).encode() for values in PUBLICATIONS]
+
+
 def rows(known: Known) -> set[int]:
     return set().union(*(accepted(filter) for filter in known.values()))
 
@@ -59,6 +75,7 @@ class TablesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tables = RoutingTables()
+        self.asks_here = False
         self.receivers: dict[str, Receiver] = {}
         self.subscriptions: Entries = {}
         self.advertisements: Entries = {}
@@ -106,10 +123,16 @@ class TablesMachine(RuleBasedStateMachine):
 
     # What can happen.
 
-    @initialize(links=st.sets(st.sampled_from(LINKS), min_size=1))
-    def start(self, links: set[str]) -> None:
+    @initialize(links=st.sets(st.sampled_from(LINKS), min_size=1), shared=st.booleans())
+    def start(self, links: set[str], shared: bool) -> None:
+        if shared:
+            self.tables = RoutingTables(SharedMatching().view("here"))
         for link in sorted(links):
             self.add_link(link)
+
+    @rule()
+    def somebody_asks_for_local_ones_alone(self) -> None:
+        self.asks_here = True
 
     @rule(link=st.sampled_from(LINKS))
     def add_link(self, link: str) -> None:
@@ -214,6 +237,12 @@ class TablesMachine(RuleBasedStateMachine):
         for origin in [*LINKS, *LOCALS]:
             known = {key: filter for key, (filter, theirs) in self.subscriptions.items() if theirs == origin}
             assert columns.get(origin, set()) == rows(known)
+        if self.asks_here:
+            here = {
+                origin: set(range(len(PUBLICATIONS))) if wanted is None else set(wanted.tolist())
+                for origin, wanted in self.tables.reached_here([Batch()])
+            }
+            assert here == {origin: columns[origin] for origin in LOCALS if columns.get(origin)}
 
 
 def _lasting(before: Known, after: Known) -> set[int]:

@@ -177,7 +177,7 @@ class DelegatedDesk:
         publisher = batch.publisher
         fresh = [
             row
-            for row, sequence in enumerate(batch.sequences.tolist())
+            for row, sequence in enumerate(_sequences(batch))
             if not self.seen_on_tree(publisher, sequence) and self.delivered.is_new(publisher, sequence)
         ]
         self._postroom.counters.duplicates += len(batch) - len(fresh)
@@ -192,7 +192,7 @@ class DelegatedDesk:
             return batch
         fresh = [
             row
-            for row, sequence in enumerate(batch.sequences.tolist())
+            for row, sequence in enumerate(_sequences(batch))
             if not self.delivered.has(publisher, sequence)
         ]
         if not fresh:
@@ -228,6 +228,11 @@ class DelegatedDesk:
 
     def _knows_all(self) -> bool:
         return self._links.ready and not self._links.holding
+
+
+def _sequences(batch: PublicationBatch) -> list[int]:
+    # Most have one row, which needs no array.
+    return [batch.first] if batch.count == 1 else batch.sequences.tolist()
 
 
 def _shared(care: Release | None, count: int) -> Iterator[Release | None]:

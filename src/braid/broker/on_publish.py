@@ -239,9 +239,14 @@ class PublishDesk:
         """A copy for a set of brokers, of which this is one."""
         route = _Route(batch.readdressed(), pending, delegated=True)
         self._wait_here(route)
-        for destination, rows in self._subscriptions.tables.reached((route.batch,)):
-            if not isinstance(destination, Anchored | str):
-                self._hand_over(source, [route], destination, rows)
+        tables = self._subscriptions.tables
+        try:
+            reached = tables.reached_here((route.batch,))
+        except PublicationError:
+            self._without_impossible(source, [route])
+            reached = tables.reached_here((route.batch,))
+        for destination, rows in reached:
+            self._hand_over(source, [route], destination, rows)
         if route.here is not None:
             route.here.release()
 

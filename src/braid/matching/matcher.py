@@ -78,6 +78,10 @@ class Matcher(Protocol):
         """Who wants which of these publications, as a matrix."""
         ...
 
+    def another(self) -> Matcher:
+        """An empty one of the same kind, for some of the same filters."""
+        ...
+
     @property
     def unfinished(self) -> bool:
         """Whether there is work for a quiet moment."""
@@ -98,6 +102,10 @@ class OwnMatching(FilterIndex[str]):
     def check(self, batches: Sequence[Publications]) -> None:
         """Raise a `PublicationError` for a value that no publication can have."""
         require_possible(_all_attributes(batches))
+
+    def another(self) -> OwnMatching:
+        """An empty index."""
+        return OwnMatching()
 
 
 def _all_attributes(batches: Sequence[Publications]) -> Sequence[Mapping[str, Any]]:

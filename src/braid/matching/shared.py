@@ -244,7 +244,7 @@ class SharedMatching:
 class SharedView:
     """One broker's matcher: its destinations, and which of the shared filters each of them holds."""
 
-    __slots__ = ("_bits", "_entries", "_findings", "_groups", "_keys_of", "_shared")
+    __slots__ = ("_bits", "_entries", "_findings", "_groups", "_keys_of", "_others", "_shared")
 
     def __init__(self, shared: SharedMatching) -> None:
         self._shared = shared
@@ -255,6 +255,8 @@ class SharedView:
         self._keys_of: dict[tuple[_Interned, int], int] = {}
         """How many keys a destination has for a filter."""
         self._findings: dict[_Answer, Reached] = {}
+        self._others: list[SharedView] = []
+        """Further views of the same broker."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -290,6 +292,14 @@ class SharedView:
         """Remove everything."""
         for key in list(self._entries):
             self.remove(key)
+        for other in self._others:
+            other.clear()
+
+    def another(self) -> SharedView:
+        """An empty view for some of the same broker's filters."""
+        view = SharedView(self._shared)
+        self._others.append(view)
+        return view
 
     def rebuild(self) -> None:
         """The filters have new bits."""
@@ -297,6 +307,8 @@ class SharedView:
         self._bits = [0] * len(self._bits)
         for interned, number in self._keys_of:
             self._bits[number] |= self._shared.bit(interned)
+        for other in self._others:
+            other.rebuild()
 
     def reached(self, batches: Sequence[Publications]) -> Reached:
         """Who wants which rows, counted through all batches."""

@@ -71,6 +71,9 @@ class _Entries:
     def get(self, key: str) -> _Entry | None:
         return self._entries.get(key)
 
+    def __getitem__(self, key: str) -> _Entry:
+        return self._entries[key]
+
     def from_origin(self, origin: Hashable) -> list[str]:
         return list(self._by_origin.get(origin, ()))
 
@@ -128,6 +131,9 @@ class RoutingTables:
         """`matcher` answers for the subscriptions; an index of our own if none is given."""
         self.matcher: Matcher = matcher if matcher is not None else OwnMatching()
         """All subscriptions, grouped by destination."""
+        self._matcher_here: Matcher | None = None
+        """Those of local destinations alone, once somebody asks for them."""
+        self._keys_here: set[str] = set()
         self._neighbours: dict[str, Neighbour] = {}
         self._subscriptions = _Entries()
         self._advertisements = _Entries()
@@ -211,9 +217,7 @@ class RoutingTables:
             key: self._subscriptions.put(key, filter, origin, anchors.get(key, HERE))
             for key, filter in fresh.items()
         }
-        self.matcher.add_many([(key, entry.filter, entry.destination) for key, entry in entries.items()])
-        for key, entry in entries.items():
-            self._enter_tables(key, entry)
+        self._enter_index(entries)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             if neighbour.link != origin:
@@ -227,8 +231,7 @@ class RoutingTables:
             return []
         self._leave_index(key, self._subscriptions.pop(key))
         entry = self._subscriptions.put(key, filter, origin, anchor)
-        self.matcher.add_many([(key, filter, entry.destination)])
-        self._enter_tables(key, entry)
+        self._enter_index({key: entry})
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
             wanted = neighbour.link != origin and neighbour.wants(filter)
@@ -428,14 +431,35 @@ class RoutingTables:
         ]
         return np.unique(np.concatenate(rows)) if rows else np.array([], np.int64)
 
-    def _enter_tables(self, key: str, entry: _Entry) -> None:
-        self._overlaps.add(key, entry.filter)
-        self._destinations[entry.destination] += 1
-        if entry.filter == ANYTHING:
-            self._takes_all[entry.destination] += 1
+    def reached_here(self, batches: Sequence[Publications]) -> Reached:
+        """The local ones alone, without asking the subscriptions of others."""
+        if self._matcher_here is None:
+            self._matcher_here = self.matcher.another()
+            self._enter_index_here({key: self._subscriptions[key] for key in self.matcher})
+        return self._matcher_here.reached(batches)
+
+    def _enter_index(self, entries: Mapping[str, _Entry]) -> None:
+        self.matcher.add_many([(key, entry.filter, entry.destination) for key, entry in entries.items()])
+        self._enter_index_here(entries)
+        for key, entry in entries.items():
+            self._overlaps.add(key, entry.filter)
+            self._destinations[entry.destination] += 1
+            if entry.filter == ANYTHING:
+                self._takes_all[entry.destination] += 1
+
+    def _enter_index_here(self, entries: Mapping[str, _Entry]) -> None:
+        if self._matcher_here is not None:
+            here = {key: each for key, each in entries.items() if self._neighbour(each.origin) is None}
+            self._keys_here |= here.keys()
+            self._matcher_here.add_many(
+                [(key, entry.filter, entry.destination) for key, entry in here.items()]
+            )
 
     def _leave_index(self, key: str, entry: _Entry) -> None:
         self.matcher.remove(key)
+        if self._matcher_here is not None and key in self._keys_here:
+            self._keys_here.discard(key)
+            self._matcher_here.remove(key)
         self._overlaps.remove(key)
         _count_off(self._destinations, entry.destination)
         if entry.filter == ANYTHING:
