@@ -14,6 +14,7 @@ from braid.pipeline.metrics.forwarding import (
     hop_distribution,
     mean_hops,
     pure_forwarders,
+    repeated_deliveries,
     system_yield,
     throughput,
 )
@@ -80,6 +81,17 @@ def test_yield_counts_brokers_and_leaves_out_what_crossed_no_link(hop, delivery)
     ]  # fmt: skip
     assert rows_of(result) == [("", 6, 3, 2, 1, 1, 0.5)]
     assert rows_of(pure_forwarders(hop, delivery)) == [("", 2, round(2 / 6, 12))]
+
+
+def test_deliveries_are_repeated_only_for_the_same_client(spark: SparkSession, delivery: DataFrame) -> None:
+    # Three clients of C get p 1, each once. In the other run c1 gets it three times, at last at 9000.
+    again = [(at_us, "x", "p", 1, "C", "c1", 2) for at_us in (7_000, 8_000, 9_000)]
+    both = delivery.unionByName(
+        table(spark, "delivery", "at_us run publisher sequence broker subscriber hops", *again)
+    )
+    assert rows_of(repeated_deliveries(both)) == [("", 0), ("x", 2)]
+    assert rows_of(repeated_deliveries(both, from_us=9_000)) == [("", 0), ("x", 2)]
+    assert rows_of(repeated_deliveries(both, to_us=9_000)) == [("", 0), ("x", 0)]
 
 
 def test_periods_add_up_to_the_yield_of_the_whole(hop, delivery) -> None:

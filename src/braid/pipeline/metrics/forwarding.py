@@ -21,6 +21,7 @@ __all__ = [
     "hop_distribution",
     "mean_hops",
     "pure_forwarders",
+    "repeated_deliveries",
     "system_yield",
     "throughput",
 ]
@@ -221,6 +222,32 @@ def pure_forwarders(
     """
     return system_yield(hop, delivery, from_us=from_us, to_us=to_us).select(
         "run", "pure_forwarders", ratio(F.col("pure_forwarders"), F.col("sent")).alias("share")
+    )
+
+
+def repeated_deliveries(
+    delivery: DataFrame, *, from_us: int | None = None, to_us: int | None = None
+) -> DataFrame:
+    """How often a client was given a publication that it had been given before.
+
+    The multipath paper, section 5, promises that there are none. The interval is of the times at which they
+    were given again. A second arrival at a broker (`repeats` in `system_yield`) need not be one: with sets of
+    destinations it may be for others.
+
+    Returns:
+        `run, repeated_deliveries`, a row for every run with deliveries.
+    """
+    given_again = F.col("times") - 1
+    if from_us is not None:
+        given_again = F.when(F.col("at_us") >= from_us, given_again).otherwise(0)
+    if to_us is not None:
+        given_again = F.when(F.col("at_us") < to_us, given_again).otherwise(0)
+    return (
+        delivery.groupBy(*PUBLICATION, "broker", "subscriber")
+        .agg(F.count(F.lit(1)).alias("times"), F.max("at_us").alias("at_us"))
+        .groupBy("run")
+        .agg(F.sum(given_again).alias("repeated_deliveries"))
+        .orderBy("run")
     )
 
 

@@ -23,6 +23,7 @@ from braid.pipeline.metrics.forwarding import (
     hop_distribution,
     mean_hops,
     pure_forwarders,
+    repeated_deliveries,
     system_yield,
     throughput,
 )
@@ -103,6 +104,7 @@ _ALL = (
     Metric("yield", "multipath, Table 2", ("hop", "delivery"), system_yield),
     Metric("yield_over_time", "multipath, Table 2", ("hop", "delivery"), forwarding_over_time),
     Metric("pure_forwarders", "multipath, Table 2", ("hop", "delivery"), pure_forwarders),
+    Metric("repeated_deliveries", "multipath, section 5", ("delivery",), repeated_deliveries),
     Metric("throughput", "multipath, Figure 13", ("delivery",), throughput),
     Metric("delay", "multipath, section 7", ("publication", "delivery"), delivery_delay),
     Metric("delay_by_pair", "multipath, Figure 10", ("publication", "delivery"), delivery_delay_by_pair),

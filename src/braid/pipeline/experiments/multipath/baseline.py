@@ -45,8 +45,10 @@ def _measure(evidence: Evidence) -> Findings:
         caption="Share of deliveries that crossed at most so many links, as in Figure 9 of the paper. "
         "Mean over the seeds; the band is the 95 % interval.",
     )
-    periods = forwarding_periods(evidence, DURATIONS_S[evidence.plan.scale])
-    return Findings(forwarding_samples(evidence, periods), lambda rows: [hops, *_bars(rows)])
+    duration_s = DURATIONS_S[evidence.plan.scale]
+    periods = forwarding_periods(evidence, duration_s)
+    samples = forwarding_samples(evidence, periods, duration_s)
+    return Findings(samples, lambda rows: [hops, *_bars(rows)])
 
 
 def _bars(rows: Sequence[Row]) -> list[Chart]:

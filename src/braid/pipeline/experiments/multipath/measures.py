@@ -113,18 +113,26 @@ def forwarding_periods(evidence: Evidence, duration_s: float) -> dict[str, list[
 
 
 def forwarding_samples(
-    evidence: Evidence, periods: Mapping[str, Sequence[Period]], windows: Sequence[str] = (CONVERGED,)
+    evidence: Evidence,
+    periods: Mapping[str, Sequence[Period]],
+    duration_s: float,
+    windows: Sequence[str] = (CONVERGED,),
 ) -> list[Sample]:
     """Pure forwarders, yield, deliveries, messages (Table 2) and mean path length (Figure 9) of every run.
 
     Counts of a window with fewer publications are scaled to the paper's number, and labelled so: every
     publication adds to them on its own, because no broker is overloaded.
     """
+    from braid.pipeline.metrics.forwarding import repeated_deliveries
+
     samples: dict[str, list[Sample]] = {}
     for window in windows:
+        whole = window == FROM_COLD or FROM_COLD not in windows
+        from_us = None if whole else converged_from_us(evidence, duration_s)
+        repeated = repeated_deliveries(evidence.traces.delivery, from_us=from_us)
+        doubled = {run.key: row["repeated_deliveries"] for run, row in evidence.by_run(repeated)}
         for key, run in evidence.runs.items():
             labels = labels_of(run, window)
-            whole = window == FROM_COLD or FROM_COLD not in windows
             chosen = periods[key] if whole else periods[key][-CONVERGED_PERIODS:]
             counts = summed(chosen)
             factor = PUBLICATIONS * PERIODS / (run.summary["publications"] * len(chosen))
@@ -135,7 +143,8 @@ def forwarding_samples(
                 ("deliveries", counted, factor * counts.deliveries),
                 ("mean_hops", labels, counts.mean_hops),
                 ("messages", counted, factor * counts.sent),
-                ("duplicates", labels, counts.repeats),
+                ("duplicates", labels, doubled.get(key, 0)),
+                ("second_arrivals", counted, factor * counts.repeats),
             ):
                 samples.setdefault(metric, []).append(Sample(metric, about, run.seed, value))
     return [sample for of_metric in samples.values() for sample in of_metric]

@@ -146,7 +146,7 @@ def _measure(evidence: Evidence) -> Findings:
     duration_s = DURATIONS_S[evidence.plan.scale]
     measured = with_traces_of(evidence, DATASETS)
     periods = forwarding_periods(measured, duration_s)
-    samples = forwarding_samples(measured, periods, (FROM_COLD, CONVERGED))
+    samples = forwarding_samples(measured, periods, duration_s, (FROM_COLD, CONVERGED))
     samples += _costs(measured, periods, duration_s)
     samples += _covering(with_traces_of(evidence, [_COVERING]))
     curves = [yield_chart(measured, periods, dataset, duration_s) for dataset in DATASETS]
@@ -271,7 +271,9 @@ EXPERIMENT = Experiment(
         "size are what `multipath.overhead` measures.",
         "A short run of each strategy more is checked delivery by delivery while soft links come and go; a "
         "lost, doubled or uninvited delivery would make the experiment fail. Measured runs are not checked, "
-        "because that costs time and memory for each delivery; `duplicates` counts second arrivals in them.",
+        "because that costs time and memory for each delivery. In them `duplicates` counts publications that "
+        "a client got again. `second_arrivals` counts those that came to a broker again: with SB a broker "
+        "may get one copy for itself and another one to pass on; the yield counts both as sent.",
         "S0 has no soft links; its rows carry the fanout of the others for comparison only.",
         "What SB costs: `header_bytes_per_message` is the mean size of a publication on a link beyond that "
         "with S0; `link_state_bytes_share` the share of link states in all bytes between brokers; "
