@@ -9,6 +9,7 @@ from braid.pipeline.experiments.multipath.measures import (
     forwarding_periods,
     forwarding_samples,
     hop_chart,
+    path_lengths,
 )
 from braid.pipeline.experiments.multipath.network import (
     FUNCTION,
@@ -39,6 +40,7 @@ def _points(plan: Plan) -> list[Point]:
 def _measure(evidence: Evidence) -> Findings:
     hops = hop_chart(
         evidence,
+        path_lengths(evidence),
         "dataset",
         name="hops",
         title="Path lengths along the tree (S0, C1)",

@@ -9,6 +9,7 @@ from braid.pipeline.experiments.multipath.measures import (
     FROM_COLD,
     converged_from_us,
     hop_chart,
+    path_lengths,
     start_us_of,
 )
 from braid.pipeline.experiments.multipath.network import FUNCTION, labels_of, prepare_workloads, watched_point
@@ -32,17 +33,16 @@ def _points(plan: Plan) -> list[Point]:
 
 
 def _measure(evidence: Evidence) -> Findings:
-    from braid.pipeline.metrics.forwarding import hop_distribution
-
     duration_s = DURATIONS_S[evidence.plan.scale]
     steady_us = converged_from_us(evidence, duration_s)
     samples: dict[str, list[Sample]] = {}
-    for window, from_us in ((FROM_COLD, start_us_of(evidence)), (CONVERGED, steady_us)):
-        table = hop_distribution(evidence.traces.delivery, from_us=from_us)
-        found: dict[str, dict[int, float]] = {}
-        for run, row in evidence.by_run(table):
-            found.setdefault(run.key, {})[row["hops"]] = row["share"]
-        for key, shares in found.items():
+    charts = []
+    for window, said, from_us in (
+        (FROM_COLD, "from cold", start_us_of(evidence)),
+        (CONVERGED, "once the mesh is built", steady_us),
+    ):
+        lengths = path_lengths(evidence, from_us=from_us)
+        for key, shares in lengths.items():
             run = evidence.runs[key]
             for metric, value in (
                 ("mean_hops", sum(hops * share for hops, share in shares.items())),
@@ -55,23 +55,19 @@ def _measure(evidence: Evidence) -> Findings:
                 ),
             ):
                 samples.setdefault(metric, []).append(Sample(metric, labels_of(run, window), run.seed, value))
-    charts = [
-        hop_chart(
-            evidence,
-            "strategy",
-            name=f"hops_{dataset}_{window}",
-            title=f"Path lengths, {said} (C1, {dataset}, fanout {FANOUT})",
-            caption="Share of deliveries that crossed at most so many links, as in Figure 9 of the paper. "
-            "Mean over the seeds; the band is the 95 % interval.",
-            where={"dataset": dataset},
-            from_us=from_us,
-        )
-        for window, said, from_us in (
-            (CONVERGED, "once the mesh is built", steady_us),
-            (FROM_COLD, "from cold", None),
-        )
-        for dataset in DATASETS
-    ]
+        charts += [
+            hop_chart(
+                evidence,
+                lengths,
+                "strategy",
+                name=f"hops_{dataset}_{window}",
+                title=f"Path lengths, {said} (C1, {dataset}, fanout {FANOUT})",
+                caption="Share of deliveries that crossed at most so many links, as in Figure 9 of the "
+                "paper. Mean over the seeds; the band is the 95 % interval.",
+                where={"dataset": dataset},
+            )
+            for dataset in DATASETS
+        ]
     return Findings([each for group in samples.values() for each in group], lambda rows: charts)
 
 

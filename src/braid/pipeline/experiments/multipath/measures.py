@@ -8,6 +8,7 @@ curve over time, are sums of them.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = [
     "forwarding_periods",
     "forwarding_samples",
     "hop_chart",
+    "path_lengths",
     "start_us_of",
     "summed",
     "yield_chart",
@@ -123,14 +125,13 @@ def forwarding_samples(
     Counts of a window with fewer publications are scaled to the paper's number, and labelled so: every
     publication adds to them on its own, because no broker is overloaded.
     """
-    from braid.pipeline.metrics.forwarding import repeated_deliveries
-
+    repeated = _repeated(evidence)
     samples: dict[str, list[Sample]] = {}
     for window in windows:
         whole = window == FROM_COLD or FROM_COLD not in windows
-        from_us = None if whole else converged_from_us(evidence, duration_s)
-        repeated = repeated_deliveries(evidence.traces.delivery, from_us=from_us)
-        doubled = {run.key: row["repeated_deliveries"] for run, row in evidence.by_run(repeated)}
+        doubled = repeated
+        if not whole and any(repeated.values()):  # hardly ever: it takes a while
+            doubled = _repeated(evidence, converged_from_us(evidence, duration_s))
         for key, run in evidence.runs.items():
             labels = labels_of(run, window)
             chosen = periods[key] if whole else periods[key][-CONVERGED_PERIODS:]
@@ -148,6 +149,14 @@ def forwarding_samples(
             ):
                 samples.setdefault(metric, []).append(Sample(metric, about, run.seed, value))
     return [sample for of_metric in samples.values() for sample in of_metric]
+
+
+def _repeated(evidence: Evidence, from_us: int | None = None) -> dict[str, int]:
+    """Of every run how often a client got a publication again, by the run's key."""
+    from braid.pipeline.metrics.forwarding import repeated_deliveries
+
+    table = repeated_deliveries(evidence.traces.delivery, from_us=from_us)
+    return {run.key: row["repeated_deliveries"] for run, row in evidence.by_run(table)}
 
 
 def exchange_shares(evidence: Evidence, *, from_us: int, to_us: int | None = None) -> dict[str, float]:
@@ -254,35 +263,45 @@ def curve(name: str, runs: Sequence[Mapping[int, float]], places: Sequence[int])
     return Series(name, list(places), [each.mean for each in found], low, high)
 
 
+def path_lengths(evidence: Evidence, *, from_us: int | None = None) -> dict[str, dict[int, float]]:
+    """Of every run the share of deliveries by links crossed, by the run's key."""
+    from braid.pipeline.metrics.forwarding import hop_distribution
+
+    found: dict[str, dict[int, float]] = {}
+    for run, row in evidence.by_run(hop_distribution(evidence.traces.delivery, from_us=from_us)):
+        found.setdefault(run.key, {})[row["hops"]] = row["share"]
+    return found
+
+
 def hop_chart(
     evidence: Evidence,
+    lengths: Mapping[str, Mapping[int, float]],
     by: str,
     *,
     name: str,
     title: str,
     caption: str,
     where: Mapping[str, object] | None = None,
-    from_us: int | None = None,
 ) -> LineChart:
     """The paper's Figure 9: path lengths as a cumulative distribution, one line per value of a setting.
 
-    The line is the mean over the seeds, the band around it the 95 % interval.
+    The line is the mean over the seeds, the band around it the 95 % interval. `lengths` are those of
+    `path_lengths`.
     """
-    from braid.pipeline.metrics.forwarding import hop_distribution
-
-    curves: dict[str, dict[str, dict[int, float]]] = {}
-    for run, row in evidence.by_run(hop_distribution(evidence.traces.delivery, from_us=from_us)):
-        if all(run.settings.get(key) == value for key, value in (where or {}).items()):
-            lengths = curves.setdefault(str(run.settings[by]), {}).setdefault(run.key, {})
-            lengths[row["hops"]] = row["cumulative_share"]
-    longest = max(hops for runs in curves.values() for lengths in runs.values() for hops in lengths)
-    places = range(longest + 1)
+    curves: dict[str, list[Mapping[int, float]]] = {}
+    for key, shares in lengths.items():
+        settings = evidence.runs[key].settings
+        if all(settings.get(name) == value for name, value in (where or {}).items()):
+            places = sorted(shares)
+            up_to = dict(zip(places, accumulate(shares[place] for place in places), strict=True))
+            curves.setdefault(str(settings[by]), []).append(up_to)
+    longest = max(hops for runs in curves.values() for up_to in runs for hops in up_to)
     return LineChart(
         name,
         title,
         "links crossed (hops)",
         "share of deliveries",
-        [curve(value, list(runs.values()), places) for value, runs in curves.items()],
+        [curve(value, runs, range(longest + 1)) for value, runs in curves.items()],
         caption,
         steps=True,
         y_limits=(0.0, 1.02),
