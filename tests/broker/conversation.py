@@ -445,7 +445,8 @@ def _told(body: Any, brokers: Iterable[str] = ()) -> str:
             news += [f"{broker} is gone" for broker in body.removed]
             return f"nearby: {', '.join(news)}"
         case LinkState():
-            return f"I have links to {named(body.links) or 'nobody'}"
+            gone = f", none any more to {named(body.gone)}" if body.gone else ""
+            return f"I have links to {named(body.added) or 'nobody new'}{gone}"
         case Settled():
             return f"settled {', '.join(map(str, body.frames))}"
         case Unsubscribe() | Unadvertise():

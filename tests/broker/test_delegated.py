@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from braid.adaptation import SoftLinkSettings
@@ -175,3 +177,22 @@ def test_a_broker_gets_what_was_meant_for_it_though_another_has_its_digest(
     network.run(us=1_000_000)
     assert reader.values("n") == [1, 2]
     assert writer.channel.idle
+
+
+def test_what_others_believe_of_links_is_what_there_is_after_many_changes() -> None:
+    """Only changes are told; a connection that breaks is told everything anew."""
+    network = mesh_of({**LINE, "E": ("D",), "F": ("E",)}, strategy="SB")
+    chance = random.Random("link states")
+    for _ in range(30):
+        one, *others = chance.sample("ABCDEF", chance.choice([1, 2, 3, 4]))
+        near = [name for name in others if abs(ord(name) - ord(one)) == 1]
+        network.cores[one]._mesh._follow(frozenset(others) - frozenset(near))
+        if not chance.randrange(3):
+            network.cut(*chance.choice(["AB", "BC", "CD", "DE", "EF"]))
+        network.run(us=chance.choice([1_000, 400_000, 3_000_000]))
+    network.run(us=10_000_000)
+    links = {name: {*core._links.links, *core._mesh.outgoing} for name, core in network.cores.items()}
+    assert any(len(reached) > 2 for reached in links.values()), "there are soft links"
+    for name, core in network.cores.items():
+        for party in (*core._links.links.values(), *core._mesh.outgoing.values()):
+            assert party.reaches == links[party.name] - {name}

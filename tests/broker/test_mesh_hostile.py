@@ -130,6 +130,7 @@ def scene(request: pytest.FixtureRequest) -> Scene:
         LinkState(b"\xff\xff\xff\xff\xff"),
         LinkState(b"\x80"),
         LinkState(packed_destinations(range(20_000))),
+        LinkState(b"", b"\x80"),
         Nearby([("a/b", "Z", "")], []),
         Nearby([("", "Z", "")], []),
         Nearby([("Y", "Z" * 65, "")], []),
@@ -199,6 +200,14 @@ def test_a_neighbour_that_speaks_of_ever_more_brokers_is_stopped(monkeypatch: py
         scene.stranger.ask(Nearby([(f"Y{number}.{each}", "Z", "") for each in range(10)], []))
     scene.network.run(us=100_000)
     assert len(scene.network.cores["B"]._mesh.surroundings.map()) <= 104
+    scene.check(closed=True)
+
+
+def test_a_neighbour_that_speaks_of_ever_more_links_is_stopped() -> None:
+    scene = Scene("SB")
+    for number in range(4):
+        scene.stranger.ask(LinkState(packed_destinations(range(number * 8_000, (number + 1) * 8_000))))
+    scene.network.run(us=100_000)
     scene.check(closed=True)
 
 

@@ -66,7 +66,7 @@ SAID = st.one_of(
         st.lists(NAMES, max_size=2),
     ),
     st.builds(Loads, st.lists(st.tuples(NAMES, NUMBERS, NUMBERS, NUMBERS), max_size=4)),
-    st.builds(LinkState, ROUTES),
+    st.builds(LinkState, ROUTES, ROUTES),
     st.builds(Settled, st.lists(NUMBERS, max_size=3)),
     st.builds(
         Subscribe,

@@ -17,7 +17,12 @@ from braid.broker.parties import Link, SoftLink
 from braid.broker.settings import DELTA_MAX, checked_broker_id, checked_strategy
 from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
-from braid.protocol.destinations import digest_of, packed_destinations, unpacked_destinations
+from braid.protocol.destinations import (
+    DESTINATIONS_MAX,
+    digest_of,
+    packed_destinations,
+    unpacked_destinations,
+)
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
 from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap, split_destinations
@@ -175,6 +180,7 @@ class MeshDesk:
         self.surroundings.meet(link.name, link.address, delta)
         self._load.forget(link.name)
         link.reaches = frozenset()
+        link.reaches_digests = link.told_links = frozenset()
         self._seen()
         if self.surroundings.wish_of(link.name) > 1:
             self._tell_link_state([link])
@@ -210,6 +216,9 @@ class MeshDesk:
         for broker in overlay.brokers:
             digest = digest_of(broker)
             self._names[digest] = (*self._names.get(digest, ()), broker)
+        told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.outgoing.values()]
+        for party in told_by:
+            party.reaches = self._named(party.reaches_digests)
         self._load.keep_only(overlay)
         for link in self._links.links.values():
             if link.incarnation:
@@ -417,32 +426,46 @@ class MeshDesk:
     # Delegation.
 
     def hear_link_state(self, party: Party, message: LinkState) -> None:
-        """A broker we have a link to says whom it can reach directly."""
+        """A broker we have a link to says what has changed of those it can reach directly.
+
+        Raises:
+            RemoteProtocolError: what it says cannot be.
+        """
         if isinstance(party, Link | SoftLink):
-            digests = unpacked_destinations(message.links)
-            party.reaches = frozenset(
-                self._names[digest][0] for digest in digests if len(self._names.get(digest, ())) == 1
-            )
+            added, gone = unpacked_destinations(message.added), unpacked_destinations(message.gone)
+            digests = party.reaches_digests - gone | added
+            if len(digests) > DESTINATIONS_MAX:
+                raise RemoteProtocolError(f"{party.name!r} says that it has {len(digests):,} direct links")
+            party.reaches_digests = digests
+            party.reaches = self._named(digests)
             self._forget_delegations()
+
+    def _named(self, digests: frozenset[int]) -> frozenset[str]:
+        """Those of them that are in sight, and unmistakable."""
+        return frozenset(
+            self._names[digest][0] for digest in digests if len(self._names.get(digest, ())) == 1
+        )
 
     def _link_state_changed(self) -> None:
         """Tell it with the next review: several links change together, each in a turn of its own."""
         self._link_state_due = True
 
-    def _tell_link_state(self, parties: Iterable[Party] | None = None) -> None:
+    def _tell_link_state(self, parties: Iterable[Link | SoftLink] | None = None) -> None:
         """Tell those who may delegate to us whom we can reach directly.
 
         Whoever hears it may ask us to find the way to anybody, so only those who see everybody say it.
         """
         if not self.delegates or self._settings.delta < DELTA_MAX:
             return
-        reach = [digest_of(broker) for broker in (*self._links.links, *self.outgoing)]
-        message = LinkState(packed_destinations(reach))
-        for party in (
-            parties if parties is not None else (*self._links.links.values(), *self.incoming.values())
-        ):
-            if party.connection is not None or (isinstance(party, Link) and party.incarnation):
-                self._postroom.tell(party, message)
+        links = frozenset(map(digest_of, (*self._links.links, *self.outgoing)))
+        if parties is None:
+            parties = [*self._links.links.values(), *self.incoming.values()]
+        for party in parties:
+            news = links != party.told_links
+            if news and (party.connection is not None or (isinstance(party, Link) and party.incarnation)):
+                added, gone = links - party.told_links, party.told_links - links
+                self._postroom.tell(party, LinkState(packed_destinations(added), packed_destinations(gone)))
+                party.told_links = links
 
     def addressable(self, broker: str) -> bool:
         """Whether a broker can be put into a set of destinations: no other has its digest."""

@@ -82,6 +82,7 @@ class Link(Party):
         "latest_request",
         "met",
         "reaches",
+        "reaches_digests",
         "requests",
         "round_trip_us",
         "said_complete",
@@ -89,6 +90,7 @@ class Link(Party):
         "stale_advertisements",
         "stale_subscriptions",
         "told_complete",
+        "told_links",
         "told_reach",
         "unknown",
         "waiting_for_session",
@@ -129,7 +131,11 @@ class Link(Party):
         self.confirmations: dict[str, list[Release]] = {}
         """Who waits for the confirmation of a key."""
         self.reaches: frozenset[str] = frozenset()
-        """The brokers it has a direct link to, as far as it says."""
+        """The brokers it has a direct link to, as far as it says and we know them."""
+        self.reaches_digests: frozenset[int] = frozenset()
+        """The same as it says it."""
+        self.told_links: frozenset[int] = frozenset()
+        """The direct links that we told it of, in this session."""
         self.round_trip_us = 0
         """The latest that was measured; 0 before the first."""
 
@@ -137,7 +143,7 @@ class Link(Party):
 class SoftLink(Party):
     """A shortcut to, or from, a broker that is no neighbour. It ends with its connection."""
 
-    __slots__ = ("direction", "outgoing", "reaches", "session")
+    __slots__ = ("direction", "outgoing", "reaches", "reaches_digests", "session", "told_links")
 
     def __init__(
         self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, outgoing: bool
@@ -150,7 +156,11 @@ class SoftLink(Party):
         self.direction: str | None = None
         """The neighbour in whose direction its other end lies, as was last known."""
         self.reaches: frozenset[str] = frozenset()
-        """The brokers its other end has a direct link to, as far as it says."""
+        """The brokers its other end has a direct link to, as far as it says and we know them."""
+        self.reaches_digests: frozenset[int] = frozenset()
+        """The same as it says it."""
+        self.told_links: frozenset[int] = frozenset()
+        """The direct links that we told it of."""
 
 
 class ClientDestination:

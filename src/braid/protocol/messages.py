@@ -284,9 +284,12 @@ class Loads(_Message, tag=35, frozen=True):
 
 
 class LinkState(_Message, tag=36, frozen=True):
-    """Sequenced, between brokers: the brokers I have a direct link to, as packed digests."""
+    """Sequenced, between brokers: what has changed of my direct links in this session, as packed digests."""
 
-    links: bytes
+    added: bytes
+    """The brokers I have a link to now."""
+    gone: bytes = b""
+    """Those I have none to any more."""
 
 
 class Settled(_Message, tag=37, frozen=True):
