@@ -36,7 +36,7 @@ def test_a_new_broker_that_the_helper_has_not_heard_of_is_waited_for() -> None:
     assert "Z" not in network.cores["D"]._mesh.surroundings.map()
     # As it was before D's neighbours told A of Z: D is asked to find the way.
     network.cores["A"]._mesh._links.links["Y"].reaches = frozenset()
-    network.cores["A"]._mesh._forget_delegations()
+    network.cores["A"]._mesh.delegations.forget()
     writer.publish({"d": 1, "z": 1}, acknowledged=True)
     writer.publish({"d": 2, "z": 2})
     network.run(us=100_000)
@@ -168,8 +168,8 @@ def test_a_broker_gets_what_was_meant_for_it_though_another_has_its_digest(
     writer.publish({"n": 0})
     network.run(us=200_000)
     for broker, names in (("A", (ONE,)), ("M", known)):
-        network.cores[broker]._mesh._names[digest_of(ONE)] = names
-        network.cores[broker]._mesh._forget_delegations()
+        network.cores[broker]._mesh.delegations._names[digest_of(ONE)] = names
+        network.cores[broker]._mesh.delegations.forget()
     writer.publish({"n": 1}, acknowledged=acknowledged)
     network.run(us=1_000_000)
     network.cores["A"]._mesh._seen()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.adaptation import SoftLinkSettings
-from braid.broker import on_delegated, on_mesh
+from braid.broker import delegations, on_delegated
 from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.messages import (
@@ -281,7 +281,7 @@ def test_a_copy_for_somebody_who_is_not_there(before: str, acknowledged: bool) -
 
 
 def test_the_splits_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_mesh, "DELEGATIONS_BYTES_MAX", 50_000)
+    monkeypatch.setattr(delegations, "REMEMBERED_BYTES_MAX", 50_000)
     scene = Scene("SB")
     mesh = scene.network.cores["B"]._mesh
     for number in range(200):
@@ -289,7 +289,7 @@ def test_the_splits_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
         scene.stranger.channel.offer(batch("Z.x", number + 1, route), None)
         scene.stranger.flush()
         scene.network.run()
-        assert sum(len(known) for known, _ in mesh._delegations) <= 50_000
+        assert sum(len(known) for known, _ in mesh.delegations._remembered) <= 50_000
     scene.check()
 
 

@@ -145,7 +145,7 @@ class Express:
         way: _Way | None = None
         if batch.route:
             try:
-                delegation = self._mesh.delegation(batch.route, batch.hops)
+                delegation = self._mesh.delegations.of(batch.route, batch.hops)
             except RemoteProtocolError:
                 return None
         else:

@@ -73,7 +73,7 @@ class DelegatedDesk:
         for destination, wanted in reached:
             if not isinstance(destination, Anchored) or destination.origin == came_from:
                 continue
-            if not destination.exact or not mesh.addressable(destination.anchor):
+            if not destination.exact or not mesh.delegations.addressable(destination.anchor):
                 return None
             digest = digest_of(destination.anchor)
             if wanted is None:
@@ -96,7 +96,7 @@ class DelegatedDesk:
 
     def arrived(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> bool:
         """A copy for a set has come from another broker; returns whether some of it was here before."""
-        delegation = self._mesh.delegation(batch.route, batch.hops)
+        delegation = self._mesh.delegations.of(batch.route, batch.hops)
         repeated = False
         if delegation.here:
             fresh = self._not_delivered(batch)
@@ -126,7 +126,7 @@ class DelegatedDesk:
     ) -> None:
         """Split a set among next hops."""
         mesh = self._mesh
-        delegation = mesh.delegation(route, batch.hops)
+        delegation = mesh.delegations.of(route, batch.hops)
         for broker in delegation.destinations:
             mesh.sent(broker, len(batch))
         for hop, share in delegation.hops:
@@ -145,7 +145,7 @@ class DelegatedDesk:
     def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes) -> None:
         """The same for a single publication that nobody waits for."""
         mesh = self._mesh
-        delegation = mesh.delegation(route, batch.hops)
+        delegation = mesh.delegations.of(route, batch.hops)
         if delegation.unknown:
             self.pass_on(source, batch, route, None)
             return
@@ -158,7 +158,7 @@ class DelegatedDesk:
 
     def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
         """The link that took this copy has gone, or it has waited since then: its set is split anew."""
-        delegation = self._mesh.delegation(batch.route, batch.hops)
+        delegation = self._mesh.delegations.of(batch.route, batch.hops)
         if not delegation.hops and not delegation.unknown:
             if care is not None:
                 care()

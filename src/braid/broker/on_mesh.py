@@ -10,9 +10,10 @@ The desk keeps the overlay maps current, lets a planner choose soft links, and t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, ProfiledPlanner, Uplink
+from braid.broker.delegations import Delegations
 from braid.broker.parties import Link, SoftLink
 from braid.broker.settings import DELTA_MAX, checked_broker_id, checked_strategy
 from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
@@ -25,8 +26,7 @@ from braid.protocol.destinations import (
 )
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
-from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap, split_destinations
-from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
+from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,32 +39,13 @@ if TYPE_CHECKING:
     from braid.protocol.messages import Hello, Welcome
     from braid.routing import MultipathForwarding, OverlayMap
 
-__all__ = ["Delegation", "MeshDesk"]
+__all__ = ["MeshDesk"]
 
 # An address is a host and a port.
 ADDRESS_LENGTH_MAX = 300
 
-# Of the sets of destinations whose split is remembered. Each takes a few times its length, and some more.
-DELEGATIONS_BYTES_MAX = 16 * 1024 * 1024
-DELEGATION_BYTES = 200
-
 # A soft link that is no longer wanted may take this many reviews to deliver what it has.
 RETIRING_REVIEWS_MAX = 2
-
-
-class Delegation(NamedTuple):
-    """What becomes of a copy that is for a set of destinations."""
-
-    here: bool
-    """Whether this broker is one of them."""
-    doubles: tuple[str, ...]
-    """Others that may be meant instead, because they have the same digest."""
-    hops: tuple[tuple[str, bytes], ...]
-    """Next hops, each with the set it takes over."""
-    destinations: tuple[str, ...]
-    """Those that are known here, without this broker."""
-    unknown: bytes
-    """Those that are not."""
 
 
 class MeshDesk:
@@ -88,16 +69,14 @@ class MeshDesk:
         self._postroom = postroom
         self._links = links
         self._load = NeighbourhoodLoad(settings.broker_id)
+        self.delegations = Delegations(
+            settings.broker_id, self._usable, lambda broker: self.surroundings.map().toward(broker)
+        )
         self._planner = self._new_planner()
         self._candidates: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self._retiring: dict[SoftLink, int] = {}
         self._dialling: dict[str, str] = {}
-        self._names: dict[int, tuple[str, ...]] = {}
-        """The brokers in sight by their digests. Now and then two have the same."""
-        self._digest = digest_of(settings.broker_id)
-        self._delegations: dict[tuple[bytes, int], Delegation] = {}
-        self._delegations_bytes = 0
         self._map_version = -1
         self._saving = False
         self.working: WorkingMap | None = None
@@ -171,7 +150,7 @@ class MeshDesk:
             candidates = self._candidates - real - set(overlay.neighbours)
             self.working = WorkingMap(overlay, {*overlay.neighbours, *real, *candidates}, candidates)
         self._forwarding.use(self.working, paths)
-        self._forget_delegations()
+        self.delegations.forget()
 
     # The map.
 
@@ -212,13 +191,10 @@ class MeshDesk:
     def _seen(self) -> None:
         """The map has changed: neighbours hear of it, and paths are computed anew."""
         overlay = self.surroundings.map()
-        self._names = {}
-        for broker in overlay.brokers:
-            digest = digest_of(broker)
-            self._names[digest] = (*self._names.get(digest, ()), broker)
+        self.delegations.see(overlay.brokers)
         told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.outgoing.values()]
         for party in told_by:
-            party.reaches = self._named(party.reaches_digests)
+            party.reaches = self.delegations.named(party.reaches_digests)
         self._load.keep_only(overlay)
         for link in self._links.links.values():
             if link.incarnation:
@@ -437,14 +413,8 @@ class MeshDesk:
             if len(digests) > DESTINATIONS_MAX:
                 raise RemoteProtocolError(f"{party.name!r} says that it has {len(digests):,} direct links")
             party.reaches_digests = digests
-            party.reaches = self._named(digests)
-            self._forget_delegations()
-
-    def _named(self, digests: frozenset[int]) -> frozenset[str]:
-        """Those of them that are in sight, and unmistakable."""
-        return frozenset(
-            self._names[digest][0] for digest in digests if len(self._names.get(digest, ())) == 1
-        )
+            party.reaches = self.delegations.named(digests)
+            self.delegations.forget()
 
     def _link_state_changed(self) -> None:
         """Tell it with the next review: several links change together, each in a turn of its own."""
@@ -467,56 +437,12 @@ class MeshDesk:
                 self._postroom.tell(party, LinkState(packed_destinations(added), packed_destinations(gone)))
                 party.told_links = links
 
-    def addressable(self, broker: str) -> bool:
-        """Whether a broker can be put into a set of destinations: no other has its digest."""
-        digest = digest_of(broker)
-        return digest != self._digest and self._names.get(digest) == (broker,)
-
-    def delegation(self, route: bytes, hops: int) -> Delegation:
-        """What becomes of a set of destinations here; remembered until links or maps change.
-
-        Raises:
-            RemoteProtocolError: the bytes are no such set.
-        """
-        key = (route, min(hops, HOPS_OF_SHORTCUTS_MAX))
-        found = self._delegations.get(key)
-        if found is None:
-            found = self._delegate(unpacked_destinations(route), hops)
-            self._delegations_bytes += DELEGATION_BYTES + len(route)
-            if self._delegations_bytes > DELEGATIONS_BYTES_MAX:
-                self._forget_delegations()
-            self._delegations[key] = found
-        return found
-
-    def _forget_delegations(self) -> None:
-        self._delegations.clear()
-        self._delegations_bytes = 0
-
-    def _delegate(self, digests: frozenset[int], hops: int) -> Delegation:
-        overlay = self.surroundings.map()
-        names: set[str] = set()
-        unknown: list[int] = []
-        for digest in sorted(digests - {self._digest}):
-            found = self._names.get(digest)
-            if found is None:
-                unknown.append(digest)
-            else:
-                # Whoever made the set knew of one alone; we cannot tell of which.
-                names.update(found)
-        links: dict[str, frozenset[str]] = {
-            name: link.reaches for name, link in self._links.links.items() if link.channel.connected
-        }
+    def _usable(self) -> dict[str, frozenset[str]]:
+        """The direct links that are up, with what each of those brokers can reach directly."""
+        links = {name: link.reaches for name, link in self._links.links.items() if link.channel.connected}
         for name, soft in self.outgoing.items():
             links[name] = soft.reaches
-        shares = split_destinations(names, links, overlay.toward, hops)
-        here = self._digest in digests
-        return Delegation(
-            here,
-            self._names.get(self._digest, ()) if here else (),
-            tuple((hop, packed_destinations(map(digest_of, share))) for hop, share in sorted(shares.items())),
-            tuple(sorted(names)),
-            packed_destinations(unknown),
-        )
+        return links
 
     def party(self, hop: str) -> Party:
         """Who gets what goes to a next hop: a soft link, or else a neighbour."""
