@@ -231,7 +231,10 @@ def bar_chart(
         for row in rows
         if row.metric == metric and all(row.labels.get(key) == value for key, value in (where or {}).items())
     ]
-    group_names = list(dict.fromkeys(str(row.labels[groups]) for row in chosen))
+    values = dict.fromkeys(row.labels[groups] for row in chosen)
+    if all(isinstance(value, int | float) for value in values):
+        values = dict.fromkeys(sorted(values, key=float))
+    group_names = [str(value) for value in values]
     found: dict[str, dict[str, Row]] = {}
     for row in chosen:
         found.setdefault(str(row.labels[bars]), {})[str(row.labels[groups])] = row
