@@ -57,7 +57,7 @@ def evaluate(condition: Condition, attributes: Mapping[str, Scalar | None]) -> b
             compared("<=", value, value_of(condition.high, attributes)),
         )
     elif isinstance(condition, InList):
-        inside = _in_list(value, condition.items, attributes)
+        inside = _in_list(value, condition, attributes)
     else:
         inside = _like(value, condition)
     return _not(inside) if condition.negated else inside
@@ -126,11 +126,11 @@ def _any(conditions: tuple[Condition, ...], attributes: Mapping[str, Scalar | No
     return outcome
 
 
-def _in_list(
-    value: Scalar | None, items: tuple[ValueExpression, ...], attributes: Mapping[str, Scalar | None]
-) -> bool | None:
+def _in_list(value: Scalar | None, condition: InList, attributes: Mapping[str, Scalar | None]) -> bool | None:
+    if condition.words is not None:
+        return value in condition.words if isinstance(value, str) else None
     outcome: bool | None = False
-    for item in items:
+    for item in condition.items:
         part = compared("=", value, value_of(item, attributes))
         if part is True:
             return True

@@ -7,7 +7,7 @@ string, boolean or NULL; `Condition` yields TRUE, FALSE or unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ __all__ = [
     "conditions_within",
     "value_operands",
 ]
+
+# Shorter lists are gone through as fast as anything is looked up.
+_MANY_ITEMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,16 @@ class InList:
     operand: ValueExpression
     items: tuple[ValueExpression, ...]
     negated: bool = False
+    words: frozenset[str] | None = field(init=False, repr=False, compare=False)
+    """The items of a long list of nothing but strings, to look one up; None for any other list."""
+
+    def __post_init__(self) -> None:
+        words = None
+        if len(self.items) >= _MANY_ITEMS:
+            values = [item.value if isinstance(item, Literal) else None for item in self.items]
+            if all(isinstance(value, str) for value in values):
+                words = frozenset(value for value in values if isinstance(value, str))
+        object.__setattr__(self, "words", words)
 
 
 @dataclass(frozen=True, slots=True)
