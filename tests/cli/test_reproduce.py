@@ -71,6 +71,7 @@ def test_rows_as_json_and_as_a_table(
         "mean_hops",
         "messages",
         "duplicates",
+        "second_arrivals",
     }
     for row in rows:
         assert list(row)[:7] == [
