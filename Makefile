@@ -63,7 +63,7 @@ live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while so
 	@mkdir -p benchmarks
 	@$(BIN)/braid bench live --output benchmarks/live.json
 
-reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connections, nothing lost or doubled
+reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connections; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy S2
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy SB
