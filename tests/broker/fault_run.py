@@ -141,6 +141,11 @@ def run_with_faults(
             victim = chance.choice(alive)
             network.kill(victim, committed=chance.randrange(3))
             dead.add(victim)
+        elif fate < 0.18:
+            # As when the power fails.
+            for victim in alive:
+                network.kill(victim, committed=chance.randrange(3))
+            dead.update(alive)
         elif fate < 0.35 and dead:
             back = chance.choice(sorted(dead))
             dead.discard(back)

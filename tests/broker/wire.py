@@ -336,7 +336,7 @@ class Network:
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):
-            self._dial(name, effect.address)
+            self._dial(name, effect)
         elif isinstance(effect, Persist | ReadLog):
             self._store_queue.append((name, core, effect))
         elif isinstance(effect, Note):
@@ -349,13 +349,14 @@ class Network:
     def _crossed(self, decoder: FrameDecoder, frames: Sequence[Frame]) -> Sequence[Frame]:
         return decoder.feed(encode_frames(frames)) if self._codec else frames
 
-    def _dial(self, name: str, address: str) -> None:
+    def _dial(self, name: str, dial: Dial) -> None:
+        address = dial.address
         if address not in self.cores:
-            self._queue.append((name, Closed(None, "nobody there", address)))
+            self._queue.append((name, Closed(None, "nobody there", address, dial.soft)))
             return
         self._connections += 2
         mine, theirs = (name, self._connections - 1), (address, self._connections)
         self._ends[mine], self._ends[theirs] = theirs, mine
         self._decoders[mine], self._decoders[theirs] = FrameDecoder(), FrameDecoder()
         self._queue.append((address, Opened(theirs[1], name)))
-        self._queue.append((name, Opened(mine[1], address, dialled=address)))
+        self._queue.append((name, Opened(mine[1], address, address, soft=dial.soft)))

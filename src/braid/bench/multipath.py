@@ -308,10 +308,11 @@ class _Desk:
 
     # Driving.
 
-    def _peer(self, name: str, dialled: str | None) -> _Peer:
+    def _peer(self, name: str, dial: Dial | None) -> _Peer:
         self._connections += 1
         peer = self._peers[self._connections] = _Peer(name, self._connections)
-        self._handle(Opened(peer.connection, name, dialled, None))
+        dialled, soft = (dial.address, dial.soft) if dial is not None else (None, False)
+        self._handle(Opened(peer.connection, name, dialled, soft=soft))
         return peer
 
     def _give(self, peer: _Peer, frames: list[Frame]) -> None:
@@ -336,7 +337,7 @@ class _Desk:
         self._under_way.extend(sent)
         for effect in effects:
             if isinstance(effect, Dial):
-                self._peer(effect.address, effect.address)
+                self._peer(effect.address, effect)
 
     def _settle(self) -> None:
         """Let everybody hear what is under way, and what that leads to."""

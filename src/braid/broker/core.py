@@ -180,6 +180,7 @@ class BrokerCore:
         self._links.when_begun = self._mesh.met
         self._links.when_complete = self._mesh.complete
         self._links.when_dropped = self._mesh.gone
+        self._links.when_stranded = self._delegated.again
         self._subscriptions.tables.anchor_for = self._mesh.anchor_for
         self._mesh.when_seen = self._delegated.look_again
         self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
@@ -424,24 +425,23 @@ class BrokerCore:
             self._postroom.changed(party)
 
     def _closed(self, closed: Closed) -> None:
-        dialled = closed.dialled
-        if closed.connection is not None:
-            visitor = self._reception.visitors.pop(closed.connection, None)
-            if visitor is not None:
-                dialled = visitor.opened.dialled
-            party = self._reception.parties.get(closed.connection)
-            if party is not None:
-                self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
-            self._end(closed.connection)
-        if dialled is not None:
-            self._not_made(dialled)
+        if closed.connection is None:
+            self._not_made(closed.dialled, closed.soft)
+            return
+        visitor = self._reception.visitors.pop(closed.connection, None)
+        if visitor is not None:
+            self._not_made(visitor.opened.dialled, visitor.opened.soft)
+        party = self._reception.parties.get(closed.connection)
+        if party is not None:
+            self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
+        self._end(closed.connection)
 
-    def _not_made(self, address: str) -> None:
-        """A connection that we dialled is not to be."""
-        if self._mesh.dials(address):
-            self._mesh.dial_failed(address)
-        else:
-            self._links.dial_again(address, self._postroom.now_us)
+    def _not_made(self, dialled: str | None, soft: bool) -> None:
+        """A connection, which we may have dialled, is not to be."""
+        if dialled is not None and soft:
+            self._mesh.dial_failed(dialled)
+        elif dialled is not None:
+            self._links.dial_again(dialled, self._postroom.now_us)
 
     def _broken(self, connection: int, code: str, reason: str) -> None:
         """A peer broke the rules or is not let in: tell it, and end its connection."""
@@ -453,8 +453,8 @@ class BrokerCore:
         self._postroom.note("warning", "connection refused", party=who, code=code, reason=reason)
         self._postroom.refuse(connection, code, reason)
         self._end(connection)
-        if visitor is not None and visitor.opened.dialled is not None:
-            self._not_made(visitor.opened.dialled)
+        if visitor is not None:
+            self._not_made(visitor.opened.dialled, visitor.opened.soft)
 
     def _end(self, connection: int) -> None:
         """A connection is over; a link waits for the next one, a client is gone."""

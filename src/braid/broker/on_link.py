@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Party
+    from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.protocol import PublicationBatch
@@ -90,6 +90,8 @@ class LinkDesk:
         """Called when a neighbour has said everything that it knows."""
         self.when_dropped: Callable[[Link], None] = _nothing_about
         """Called when a link is no more, whatever the reason."""
+        self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
+        """Called with a copy for a set of brokers that waited for a link that is no more."""
         self.when_gone: Callable[[Link], None] = _nothing_about
         """Called when a neighbour is none any more."""
         for address in settings.neighbours:
@@ -427,8 +429,11 @@ class LinkDesk:
         self.when_dropped(link)
         # Only now: what waited is routed at once, by tables and maps without the link.
         self._subscriptions.stop_waiting(link)
-        for release in link.channel.abandon():
-            release()
+        for batch, care in link.channel.withdraw():
+            if batch.route:
+                self.when_stranded(batch, care)
+            elif care is not None:
+                care()
         self._postroom.forget(link)
         self.tell_completeness()
 
@@ -459,3 +464,9 @@ def _nothing_begun(link: Link, delta: int) -> None:
 
 def _nothing_about(link: Link) -> None:
     """Nobody wants to hear."""
+
+
+def _nothing_stranded(batch: PublicationBatch, care: Release | None) -> None:
+    """Nobody takes care of it."""
+    if care is not None:
+        care()

@@ -285,7 +285,7 @@ class MeshDesk:
                 self._planner.failed(broker)
             elif address not in self._dialling:
                 self._dialling[address] = broker
-                self._postroom.effect(Dial(address))
+                self._postroom.effect(Dial(address, soft=True))
 
     def _tell_loads(self, overlay: OverlayMap) -> None:
         for link in self._links.links.values():
@@ -311,10 +311,6 @@ class MeshDesk:
             party.round_trip_us = max(1, self._postroom.now_us - sent_at_us)
 
     # Soft links: ours.
-
-    def dials(self, address: str) -> bool:
-        """Whether this address was dialled for a soft link."""
-        return address in self._dialling
 
     def dial_failed(self, address: str) -> None:
         """The soft link that this address was dialled for is not to be."""

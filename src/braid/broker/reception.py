@@ -40,8 +40,8 @@ class Visitor:
 
     opened: Opened
     since_us: int
-    soft: bool = False
-    """Whether we opened it for a soft link."""
+    told_reach: frozenset[str] = frozenset()
+    """The brokers that our greeting said can be reached through us."""
 
 
 class Reception:
@@ -81,10 +81,11 @@ class Reception:
             if len(self.visitors) + len(self.parties) >= self._settings.connections_max:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
-        soft = opened.dialled is not None and self._mesh.dials(opened.dialled)
-        self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us, soft)
+        soft = opened.soft
+        visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
             link = self._links.resumable(opened.dialled) if not soft else None
+            visitor.told_reach = self._links.reach(link) if not soft else frozenset()
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -95,7 +96,7 @@ class Reception:
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
-                brokers=sorted(self._links.reach(link)) if not soft else [],
+                brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
@@ -109,7 +110,7 @@ class Reception:
         """
         visitor = self.visitors[connection]
         if visitor.opened.dialled is not None:
-            if visitor.soft:
+            if visitor.opened.soft:
                 return self._soft_welcomed(connection, visitor.opened.dialled, message)
             if isinstance(message, Refused):
                 self._postroom.note(
@@ -126,7 +127,7 @@ class Reception:
                 return None
             if not isinstance(message, Welcome):
                 raise RemoteProtocolError(f"a Welcome was expected, not a {type(message).__name__}")
-            return self._welcomed(connection, visitor.opened.dialled, message)
+            return self._welcomed(connection, visitor, visitor.opened.dialled, message)
         if not isinstance(message, Hello):
             raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
         _require_version(message.version)
@@ -218,7 +219,7 @@ class Reception:
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
-    def _welcomed(self, connection: int, address: str, welcome: Welcome) -> Link | None:
+    def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
         if address not in self._links.neighbours:
             # We were detached while the connection was being made.
@@ -242,6 +243,7 @@ class Reception:
         resumed = known is not None and welcome.resumes == self._incarnation
         link = self._links.welcomed(address, welcome)
         link.dialled = True
+        link.told_reach = visitor.told_reach
         self._enter(connection, link)
         self._links.begun(link, resumed, welcome.delta)
         self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
@@ -282,6 +284,8 @@ class Reception:
         else:
             self._mesh.dial_failed(address)
         if soft is None:
+            # Its end is no news any more: the same address may have been dialled again by then.
+            del self.visitors[connection]
             self._postroom.effect(Close(connection, "the soft link is not to be"))
             return None
         self._enter(connection, soft)

@@ -58,9 +58,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Open a connection to a neighbour; answer with `Opened` or `Closed` and this address."""
+    """Open a connection to another broker; `Opened` or `Closed` answers with the same address and purpose."""
 
     address: str
+    soft: bool = False
+    """Whether it is for a soft link."""
 
 
 @dataclass(frozen=True, slots=True)

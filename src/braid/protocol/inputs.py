@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A connection is there. `dialled` names the neighbour it was asked for, if we opened it."""
+    """A connection is there. `dialled` is the address it was asked for with `Dial`, if we opened it."""
 
     connection: int
     remote: str
@@ -40,6 +40,8 @@ class Opened:
     dialled: str | None = None
     certificate: str | None = None
     """The name in the peer's verified certificate."""
+    soft: bool = False
+    """As the `Dial` said."""
 
 
 class Received(msgspec.Struct, gc=False):  # there is one for every message, and this is made most quickly
@@ -59,11 +61,13 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A connection has gone, or (with the neighbour's address in `dialled`) could not be made."""
+    """A connection has gone, or (if it has no number) could not be made to the address in `dialled`."""
 
     connection: int | None
     reason: str
     dialled: str | None = None
+    soft: bool = False
+    """As the `Dial` said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from braid.runtime.tls import peer_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from braid.protocol.effects import Dial
     from braid.protocol.inputs import Input
 
 __all__ = ["Connection"]
@@ -34,12 +35,13 @@ class Connection(asyncio.Protocol):
         report: Callable[[Input], None],
         forget: Callable[[int], None],
         *,
-        dialled: str | None,
+        dialled: Dial | None,
     ) -> None:
         self._number = number
         self._report = report
         self._forget = forget
-        self._dialled = dialled
+        self._dialled = dialled.address if dialled is not None else None
+        self._soft = dialled is not None and dialled.soft
         # Whoever we dialled may send much right behind its welcome; whoever comes to us waits for ours.
         self._decoder = FrameDecoder(GREETING_BYTES_MAX if dialled is None else FRAME_BYTES_MAX)
         self._reason = "the peer closed the connection"
@@ -55,7 +57,7 @@ class Connection(asyncio.Protocol):
         certificate = peer_name(ssl_object) if ssl_object is not None else None
         remote = transport.get_extra_info("peername")
         where = f"{remote[0]}:{remote[1]}" if remote else "somewhere"
-        self._report(Opened(self._number, where, self._dialled, certificate))
+        self._report(Opened(self._number, where, self._dialled, certificate, self._soft))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -79,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._forget(self._number)
         if not self.lost.done():
             self.lost.set_result(None)
-        self._report(Closed(self._number, reason, self._dialled))
+        self._report(Closed(self._number, reason, self._dialled, self._soft))
 
     def greeted(self, frame_bytes_max: int) -> None:
         """Accept frames of this size from now on."""

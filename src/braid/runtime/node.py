@@ -193,7 +193,7 @@ class Node:
             if connection is not None:
                 connection.close(effect.reason)
         elif isinstance(effect, Dial):
-            task = self._loop.create_task(self._dial(effect.address))
+            task = self._loop.create_task(self._dial(effect))
             self._dialling.add(task)
             task.add_done_callback(self._dialling.discard)
         elif isinstance(effect, Note):
@@ -211,7 +211,7 @@ class Node:
         else:
             raise TypeError(f"{effect!r} is no effect")
 
-    def _connection(self, dialled: str | None) -> Connection:
+    def _connection(self, dialled: Dial | None) -> Connection:
         self._connections_ever += 1
         number = self._connections_ever
         connection = self._connections[number] = Connection(
@@ -225,12 +225,13 @@ class Node:
     def _forget(self, number: int) -> None:
         self._connections.pop(number, None)
 
-    async def _dial(self, text: str) -> None:
+    async def _dial(self, dial: Dial) -> None:
+        text = dial.address
         made: list[int] = []
 
         def make() -> Connection:
             made.append(self._connections_ever + 1)
-            return self._connection(text)
+            return self._connection(dial)
 
         try:
             address = parse_address(text)
@@ -256,7 +257,7 @@ class Node:
         level = logging.DEBUG if text in self._unreachable else logging.WARNING
         self._unreachable.add(text)
         self._log.log(level, "a neighbour cannot be reached", extra={"fields": {"problem": problem}})
-        self.report(Closed(None, problem, text))
+        self.report(Closed(None, problem, text, dial.soft))
 
     # The store.
 

@@ -199,7 +199,7 @@ class Host(Endpoint):
             if pipe is not None:
                 pipe.close(effect.reason)
         elif isinstance(effect, Dial):
-            self._network.dial(self, effect.address)
+            self._network.dial(self, effect)
         elif isinstance(effect, Greeted):
             pipe = self.pipes.get(effect.connection)
             if pipe is not None and pipe.back.shape is not None and pipe.back.shape.codec:

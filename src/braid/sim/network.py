@@ -14,7 +14,7 @@ from braid.sim.pipe import Pipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from braid.protocol.effects import Note
+    from braid.protocol.effects import Dial, Note
     from braid.sim.checkers import Checkers
     from braid.sim.models import LinkModel
     from braid.sim.pipe import Endpoint
@@ -39,7 +39,7 @@ class Condition:
         self.extra_us = 0
         self.bandwidth_bytes_per_s: int | None = None
         self.model: LinkModel | None = None
-        self.dials: list[tuple[Host, int]] = []
+        self.dials: list[tuple[Host, int, Dial]] = []
         """Attempts to connect that wait for the release of a hold, each with the dialler's life."""
 
 
@@ -183,43 +183,45 @@ class Network:
             if condition.partitions or condition.holds:
                 pipe.shaped().blocked = condition.partitions + condition.holds
 
-    def dial(self, dialler: Host, address: str) -> None:
+    def dial(self, dialler: Host, dial: Dial) -> None:
         """A machine wants a connection. It takes a round trip until it knows."""
+        address = dial.address
         latency_us = self.latency_us(dialler.name, address) if address in self.endpoints else 0
         condition = self.known_condition(dialler.name, address)
         if condition is not None:
             latency_us += condition.extra_us
-        self.loop.schedule(self.loop.now_us + latency_us, self._knock, (dialler, dialler.lives, address))
+        self.loop.schedule(self.loop.now_us + latency_us, self._knock, (dialler, dialler.lives, dial))
 
-    def _knock(self, attempt: tuple[Host, int, str]) -> None:
-        dialler, life, address = attempt
+    def _knock(self, attempt: tuple[Host, int, Dial]) -> None:
+        dialler, life, dial = attempt
+        address = dial.address
         if dialler.lives != life or dialler.machine is None:
             return
         accepter = self.endpoints.get(address)
         condition = self.known_condition(dialler.name, address)
         if condition is not None and condition.partitions:
-            self._fail(dialler, address, f"{address} did not answer", DIAL_TIMEOUT_US)
+            self._fail(dialler, dial, f"{address} did not answer", DIAL_TIMEOUT_US)
         elif condition is not None and condition.holds:
-            condition.dials.append((dialler, life))
+            condition.dials.append(attempt)
         elif not isinstance(accepter, Host) or accepter.machine is None:
             latency_us = self.latency_us(dialler.name, address) if accepter is not None else 0
-            self._fail(dialler, address, f"nobody listens at {address}", latency_us)
+            self._fail(dialler, dial, f"nobody listens at {address}", latency_us)
         else:
             latency_us = self.latency_us(dialler.name, address)
             pipe = self.connect(dialler, accepter, latency_us)
             extra_us = condition.extra_us if condition is not None else 0
-            answer = (pipe, life, address)
+            answer = (pipe, life, dial)
             self.loop.schedule(self.loop.now_us + latency_us + extra_us, self._answered, answer)
             accepter.report(Opened(pipe.number, dialler.name))
 
-    def _answered(self, answer: tuple[Pipe, int, str]) -> None:
-        pipe, life, address = answer
+    def _answered(self, answer: tuple[Pipe, int, Dial]) -> None:
+        pipe, life, dial = answer
         dialler = pipe.source
         if isinstance(dialler, Host) and dialler.lives == life and pipe.near_number in dialler.pipes:
-            dialler.report(Opened(pipe.near_number, address, dialled=address))
+            dialler.report(Opened(pipe.near_number, dial.address, dial.address, soft=dial.soft))
 
-    def _fail(self, dialler: Host, address: str, reason: str, after_us: int) -> None:
-        failure = (dialler, dialler.lives, Closed(None, reason, address))
+    def _fail(self, dialler: Host, dial: Dial, reason: str, after_us: int) -> None:
+        failure = (dialler, dialler.lives, Closed(None, reason, dial.address, dial.soft))
         self.loop.schedule(self.loop.now_us + after_us, self._failed, failure)
 
     def _failed(self, failure: tuple[Host, int, Closed]) -> None:
@@ -231,9 +233,8 @@ class Network:
         """Let attempts go on that a hold has kept waiting."""
         condition = self.condition(left, right)
         waiting, condition.dials = condition.dials, []
-        for dialler, life in waiting:
-            address = right if dialler.name == left else left
-            self.loop.schedule(0, self._knock, (dialler, life, address))
+        for attempt in waiting:
+            self.loop.schedule(0, self._knock, attempt)
 
     # What machines say.
 
