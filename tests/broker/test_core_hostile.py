@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -31,6 +31,9 @@ from braid.protocol.messages import (
     Welcome,
 )
 from tests.broker.wire import Network, WireClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Values that msgpack can say and publications cannot have.
 IMPOSSIBLE: list[Any] = [[1], {"b": 1}, b"bytes", 2**64 - 1]
@@ -162,6 +165,24 @@ def test_several_batches_made_one_say_what_each_of_them_said() -> None:
     assert joined.records() == [record for batch in batches for record in batch.records()]
     assert joined.receipt
     assert [values["a"] for values in joined.select(np.array([0, 2])).attributes()] == [1, 5]
+
+
+def test_a_greeting_that_has_become_outdated_is_put_right() -> None:
+    """A greets B as one who connects it to X; before B answers, X is gone."""
+    network = line("B", "A")
+    network.start("X", neighbours=("A",))
+    network.kill("B")
+    network.run(us=500_000)
+
+    def crossed(source: str, target: str, frames: Sequence[Frame]) -> None:
+        if (source, target) == ("A", "B") and any(isinstance(frame.body, Hello) for frame in frames):
+            network.kill("X")
+
+    network.on_frames = crossed
+    network.start("B")
+    network.run(us=3_000_000)
+    assert "X" not in network.cores, "the moment did not come"
+    assert network.cores["B"]._links.links["A"].behind == {"A"}
 
 
 def test_nothing_is_lost_that_is_published_right_behind_an_advertisement() -> None:

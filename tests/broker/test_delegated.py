@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from braid.adaptation import SoftLinkSettings
 from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.messages import Ask, Done
+from tests.broker.fault_run import Reader
 from tests.broker.test_mesh import delayed, deliver, follow, mesh_of, subscribed
 from tests.broker.wire import Network
 
@@ -63,6 +65,32 @@ def test_one_that_has_left_is_waited_for_no_longer_than_for_others() -> None:
     network.run(us=2_000_000)
     assert settled
     assert not core._delegated._lobby
+
+
+def test_a_copy_follows_a_neighbour_that_has_moved() -> None:
+    """What waits at its old neighbour for its return goes to where it is now."""
+    network = mesh_of({"A": (), "B": ("A",)}, strategy="SB")
+    network.start("C", neighbours=("B",), store=True, strategy="SB")
+    network.run(us=500_000)
+    reader = Reader(network, "reader", "C", "n > 0")
+    reader.step()
+    network.run(us=500_000)
+    writer = network.client("writer", "A")
+    writer.publish({"n": 0})
+    network.run(us=500_000)
+    network.kill("C")
+    writer.publish({"n": 1}, acknowledged=True)
+    network.run(us=100_000)
+    assert not writer.channel.idle
+    network.settings["C"] = replace(network.settings["C"], neighbours=("A",))
+    network.start("C")
+    network.run(us=500_000)
+    assert set(network.cores["B"]._links.links) == {"A"}
+    reader.step()
+    network.run(us=10_000_000)
+    reader.step()
+    assert [values["n"] for values in reader.values] == [1]
+    assert writer.channel.idle
 
 
 def unlike(*deltas: int) -> Network:

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.adaptation import SoftLinkSettings
-from braid.protocol import PublicationBatch
-from braid.protocol.effects import Send
-from braid.protocol.messages import Advertise, Ask, Done, Hello, Subscribe
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.effects import Dial, Send
+from braid.protocol.inputs import Closed, Opened, Received, Tick
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Advertise,
+    Ask,
+    Done,
+    Hello,
+    Refused,
+    Subscribe,
+    Welcome,
+)
 from tests.broker.wire import Network, WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from braid.protocol import Frame
 
 # Figure 2 of the multipath paper.
 FIGURE_2: dict[str, tuple[str, ...]] = {
@@ -277,6 +285,34 @@ def test_what_was_dialled_as_a_soft_link_stays_one() -> None:
     assert hellos == ["soft"]
     assert not mesh.outgoing
     assert set(network.cores["C"]._links.links) == {"B"}
+
+
+def test_the_late_end_of_an_attempt_leaves_the_next_one_alone() -> None:
+    """A connection that was refused ends when the same broker has been dialled again."""
+    network = mesh_of({"A": (), "B": ("A",), "C": ("B",)})
+    core = network.cores["A"]
+
+    def dialled() -> list[Dial]:
+        core._mesh._follow(frozenset({"C"}))
+        effects = core.handle(Tick(), network.now_us)
+        return [effect for effect in effects if isinstance(effect, Dial)]
+
+    def hello_on(connection: int) -> Hello:
+        (sent,) = core.handle(Opened(connection, "C", "C", soft=True), network.now_us)
+        assert isinstance(sent, Send)
+        (frame,) = sent.frames
+        assert isinstance(frame.body, Hello)
+        return frame.body
+
+    assert dialled() == [Dial("C", soft=True)]
+    assert hello_on(901).role == "soft"
+    core.handle(Received(901, [Frame(0, Refused("sight", "A is not in sight from here"))]), network.now_us)
+    assert dialled() == [Dial("C", soft=True)]
+    core.handle(Closed(901, "closed", "C", soft=True), network.now_us)
+    assert hello_on(902).role == "soft"
+    welcome = Welcome(PROTOCOL_VERSION, "C", "life", credit=1 << 20)
+    core.handle(Received(902, [Frame(0, welcome)]), network.now_us)
+    assert set(core._mesh.outgoing) == {"C"}
 
 
 def delayed(network: Network, source: str, target: str) -> list[tuple[str, Any, Any]]:
