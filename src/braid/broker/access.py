@@ -159,12 +159,17 @@ class Principal:
     grant: Grant
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def publishes_anything(self) -> bool:
+        """Whether everything may be published."""
+        return self._publish is not None and self._publish.everything
+
     def permitted_rows(self, attributes: Sequence[Mapping[str, Value | None]]) -> BoolArray | None:
         """Which of these publications may be published; None when all of them may.
 
         A value that no publication can have raises a `PublicationError`.
         """
-        if self._publish is not None and self._publish.everything:
+        if self.publishes_anything:
             return None
         permitted = (
             np.zeros(len(attributes), np.bool_)

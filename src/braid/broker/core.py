@@ -158,8 +158,7 @@ class BrokerCore:
             self._mesh,
             self._delegated,
             self._durables,
-            self._publish.seen,
-            self._publish.forwarding,
+            self._publish,
         )
         self._express.stopwatch = stopwatch
         self._publish.when_meant = self._express.meant

@@ -1,10 +1,10 @@
 """How does a single publication get through a broker in no time?
 
-Where traffic is light, as in most simulations, nearly everything that arrives is one publication from another
-broker, which nobody waits for and which is simply passed on. The desks could do that, as they do for batches;
-but then most of the time would go into asking each of them whether there is anything special about it. Here
-all that is asked once, when a turn of another kind ends (`BrokerCore` knows whether the broker is *calm*),
-and what is left for each publication is done in one place:
+Where traffic is light, as in most simulations, nearly everything that arrives is one publication that nobody
+waits for and that is simply passed on. The desks could do that, as they do for batches; but then most of the
+time would go into asking each of them whether there is anything special about it. Here all that is asked
+once, when a turn of another kind ends (`BrokerCore` knows whether the broker is *calm*), and what is left for
+each publication is done in one place:
 
 - its frame is accepted,
 - whether it is new is looked up,
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from braid.broker.parties import Client, ClientDestination
 from braid.errors import PublicationError, RemoteProtocolError
 from braid.protocol.batch import WAITED_FOR, PublicationBatch
-from braid.protocol.effects import Send
+from braid.protocol.effects import Pause, Send
 from braid.routing import Anchored
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_mesh import MeshDesk
+    from braid.broker.on_publish import PublishDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.matching.matcher import Reached
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Received
-    from braid.routing import DuplicateFilter, Forwarding, RoutingTables
+    from braid.routing import RoutingTables
 
 __all__ = ["Express"]
 
@@ -49,29 +50,60 @@ __all__ = ["Express"]
 WAYS_MAX = 512
 
 
+class _Source:
+    """A party that publications come from, and the ways of those that came."""
+
+    __slots__ = ("channel", "client", "different", "party", "ways")
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.channel = party.channel
+        self.client = party if isinstance(party, Client) else None
+        self.ways: dict[Hashable, _Way] = {}
+        """By what publications match."""
+        self.different: dict[_Way, _Way] = {}
+        """Each way once: there are few, however much there is to match."""
+
+
 class _Way:
     """Who gets a publication."""
 
-    __slots__ = ("clients", "ends_here", "kept", "links", "logs", "meant_for", "sets", "uses")
+    __slots__ = ("clients", "kept", "links", "logs", "meant_for", "more", "sets", "uses")
 
-    def __init__(self, sets: Sequence[bytes]) -> None:
-        self.links: list[Party] = []
-        self.clients: list[ClientDestination] = []
-        self.logs: list[Hashable] = []
-        self.sets = sets
+    def __init__(
+        self,
+        links: Sequence[Party],
+        clients: Sequence[ClientDestination],
+        logs: Sequence[Hashable],
+        sets: Sequence[bytes],
+        meant_for: Sequence[str],
+    ) -> None:
+        self.links = tuple(links)
+        self.clients = tuple(clients)
+        self.logs = tuple(logs)
+        self.sets = tuple(sets)
         """Sets of brokers that it is delegated to."""
-        self.meant_for: list[str] = []
+        self.meant_for = tuple(meant_for)
         """Links and candidates that forwarding chose for it."""
-        self.ends_here = False
-        """Whether there is more to do than to pass it on."""
+        self.more = bool(sets or clients or logs)
+        """Whether there is more to do than to pass it on to links."""
         self.kept = True
         """Whether it is remembered for others that match the same."""
         self.uses = 0
         """Publications that went this way and are not in the broker's counters yet."""
 
+    def _who(self) -> tuple[object, ...]:
+        return (self.links, self.clients, self.logs, self.sets, self.meant_for)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Way) and self._who() == other._who()
+
+    def __hash__(self) -> int:
+        return hash(self._who())
+
 
 class Express:
-    """Passes on single publications of other brokers."""
+    """Passes on single publications."""
 
     __slots__ = (
         "_delegated",
@@ -82,11 +114,12 @@ class Express:
         "_mesh",
         "_parties",
         "_postroom",
+        "_publish",
         "_roomy",
         "_seen",
+        "_sources",
         "_tables",
         "_version",
-        "_ways",
         "stopwatch",
     )
 
@@ -99,8 +132,7 @@ class Express:
         mesh: MeshDesk,
         delegated: DelegatedDesk,
         durables: DurableDesk,
-        seen: DuplicateFilter,
-        forwarding: Forwarding,
+        publish: PublishDesk,
     ) -> None:
         self._hops_max = settings.hops_max
         self._postroom = postroom
@@ -109,14 +141,16 @@ class Express:
         self._mesh = mesh
         self._delegated = delegated
         self._durables = durables
-        self._seen = seen
-        self._forwarding = forwarding
-        self._version = forwarding.version
+        self._publish = publish
+        self._seen = publish.seen
+        self._forwarding = publish.forwarding
+        self._version = publish.forwarding.version
         # Then what a channel keeps to send it again is a bound for what waits in it, too.
         self._roomy = settings.link_queue_bytes_max >= max(
             settings.link.resend_bytes_max, settings.client.resend_bytes_max
         )
-        self._ways: dict[Party, dict[Hashable, _Way]] = {}
+        self._sources: dict[int, _Source] = {}
+        """By their connections."""
         self._meant_for: list[str] | None = None
         self.stopwatch: Callable[[], int] | None = None
         """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
@@ -131,16 +165,19 @@ class Express:
         if len(frames) != 1:
             return None
         sequence, batch = frames[0]
-        source = self._parties.get(received.connection)
         if (
             type(batch) is not PublicationBatch
             or batch.count != 1
             or batch.flags & WAITED_FOR
             or batch.hops >= self._hops_max
-            or source is None
-            or isinstance(source, Client)
-            or source.connection is None
         ):
+            return None
+        source = self._sources.get(received.connection) or self._new_source(received.connection)
+        if source is None:
+            return None
+        party = source.party
+        client = source.client
+        if party.connection is None or (client is not None and not _simple(client, batch)):
             return None
         way: _Way | None = None
         if batch.route:
@@ -149,9 +186,8 @@ class Express:
             except RemoteProtocolError:
                 return None
         else:
-            ways = self._ways.get(source)
             # Without a memo, or if nothing may overtake it, it is looked at by itself.
-            way = ways.get(batch.memo) if ways is not None and not batch.flags else None
+            way = source.ways.get(batch.memo) if not batch.flags else None
             if way is None:
                 way = self._new_way(source, batch)
                 if way is None:
@@ -160,26 +196,27 @@ class Express:
         if not channel.accept_quietly(sequence, batch.size):
             return None
         postroom = self._postroom
-        postroom.now_us = source.heard_at_us = now_us
-        source.pinged = False
+        postroom.now_us = party.heard_at_us = now_us
+        party.pinged = False
         if not channel.telling:
-            postroom.acknowledge_later(source)
+            postroom.acknowledge_later(party)
+        if client is not None:
+            self._limit(client, batch)
         if way is None:
             postroom.counters.received += 1
             # One that is only passed on need not be matched.
             if delegation.here:
-                self._delegated.arrived(source, batch, None)
+                self._delegated.arrived(party, batch, None)
             else:
-                self._delegated.pass_on_one(source, batch, batch.route)
+                self._delegated.pass_on_one(party, batch, batch.route)
         elif self._seen.is_new(batch.publisher, batch.first):
             way.uses += 1
-            for route in way.sets:
-                self._delegated.pass_on_one(source, batch, route)
-            if way.links:
+            links = way.links
+            if links:
                 # The copy for the next brokers is the same for all of them.
-                onward = batch.readdressed(further=True)
+                onward = batch.onward()
                 roomy = self._roomy
-                for link in way.links:  # as `_write` does it, without the call
+                for link in links:  # as `_write` does it, without the call
                     outgoing = link.channel
                     connection = link.connection
                     if (
@@ -190,13 +227,21 @@ class Express:
                     ):
                         postroom.effects.append(Send(connection, (frame,)))
                     else:
-                        postroom.pass_on(link, onward, None, source)
-            if way.ends_here:
-                self._deliver(way, source, batch)
+                        postroom.pass_on(link, onward, None, party)
+            if way.more:
+                self._do_more(way, source, batch)
         else:
             postroom.counters.received += 1
             postroom.counters.duplicates += 1
+            postroom.counters.published += client is not None
         return postroom.collect_at_once()
+
+    def _limit(self, client: Client, batch: PublicationBatch) -> None:
+        """A client that exceeds its rate is not read from for a while."""
+        postroom = self._postroom
+        wait_us = client.limiter.take(1, batch.size, postroom.now_us)
+        if wait_us and client.connection is not None:
+            postroom.effect(Pause(client.connection, wait_us))
 
     def _write(self, party: Party, batch: PublicationBatch, source: Party) -> None:
         """Write it by itself; if something is in the way, it waits its turn."""
@@ -209,23 +254,40 @@ class Express:
                 return
         self._postroom.pass_on(party, batch, None, source)
 
-    def _deliver(self, way: _Way, source: Party, batch: PublicationBatch) -> None:
-        """Give it to those who are here."""
+    def _do_more(self, way: _Way, source: _Source, batch: PublicationBatch) -> None:
+        """Delegate it, give it to those who are here, and count it if its way is not kept."""
+        party = source.party
+        for route in way.sets:
+            self._delegated.pass_on_one(party, batch, route)
         if self._delegated.delivered.has(batch.publisher, batch.first):
             self._postroom.counters.delivered -= len(way.clients)
         else:
             for destination in way.clients:
-                self._write(destination.client, batch.readdressed(target=destination.number), source)
+                self._write(destination.client, batch.readdressed(target=destination.number), party)
             for log in way.logs:
-                self._durables.append(log, batch, None, source)
+                self._durables.append(log, batch, None, party)
             if way.logs:
                 self._durables.collect()
         if not way.kept:
-            self._add_up((way,))
+            self._add_up(source, (way,))
+
+    # Sources.
+
+    def _new_source(self, connection: int) -> _Source | None:
+        """Whoever publications come from for the first time; None if theirs are not that simple."""
+        party = self._parties.get(connection)
+        if party is None:
+            return None
+        if isinstance(party, Client) and not (
+            party.principal.publishes_anything and self._publish.expects_anything
+        ):
+            return None
+        source = self._sources[connection] = _Source(party)
+        return source
 
     # Ways.
 
-    def _new_way(self, source: Party, batch: PublicationBatch) -> _Way | None:
+    def _new_way(self, source: _Source, batch: PublicationBatch) -> _Way | None:
         """Find out who gets a publication; None if it cannot be matched."""
         begin_ns = self.stopwatch() if self.stopwatch is not None else 0
         try:
@@ -235,17 +297,19 @@ class Express:
         if self.stopwatch is not None:
             self._postroom.counters.match_ns += self.stopwatch() - begin_ns
         if batch.memo is None or batch.flags:
-            way = self._found(source, reached, batch.ordered)
-            way.kept, way.ends_here = False, True
+            way = self._found(source.party, reached, batch.ordered)
+            way.kept, way.more = False, True
             return way
-        ways = self._ways.setdefault(source, {})
+        ways = source.ways
         known = ways.get(batch.memo)  # it came without its memo, and has got it just now
         if known is not None:
             return known
         if len(ways) >= WAYS_MAX:
-            self._add_up(ways.values())
+            self._add_up(source, source.different)
+            source.different.clear()
             ways.clear()
-        way = ways[batch.memo] = self._found(source, reached, False)
+        found = self._found(source.party, reached, False)
+        way = ways[batch.memo] = source.different.setdefault(found, found)
         return way
 
     def _found(self, source: Party, reached: Reached, ordered: bool) -> _Way:
@@ -254,18 +318,20 @@ class Express:
         sets = self._delegated.sets(reached, came_from, 1) if mesh.delegates and not ordered else None
         if sets is not None:
             reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
-        way = _Way(tuple(route for route, _ in sets or ()))
-        self._meant_for = way.meant_for
+        links: list[Party] = []
+        clients: list[ClientDestination] = []
+        logs: list[Hashable] = []
+        meant_for: list[str] = []
+        self._meant_for = meant_for
         for destination, _ in self._forwarding.next_hops(reached, came_from, ordered, 1):
             if isinstance(destination, str):
-                way.links.append(mesh.party(destination))
+                links.append(mesh.party(destination))
             elif isinstance(destination, ClientDestination):
-                way.clients.append(destination)
+                clients.append(destination)
             else:
-                way.logs.append(destination)
+                logs.append(destination)
         self._meant_for = None
-        way.ends_here = bool(way.clients or way.logs)
-        return way
+        return _Way(links, clients, logs, [route for route, _ in sets or ()], meant_for)
 
     def meant(self, broker: str, publications: int) -> None:
         """Forwarding says for which links and candidates publications are meant."""
@@ -276,9 +342,9 @@ class Express:
 
     def forget(self) -> None:
         """Something happens that could change the ways."""
-        if self._ways:
+        if self._sources:
             self.add_up()
-            self._ways.clear()
+            self._sources.clear()
 
     def forget_if_moved(self) -> None:
         """Something has happened that changes the ways if forwarding goes by something else now."""
@@ -288,17 +354,24 @@ class Express:
 
     def add_up(self) -> None:
         """Bring the broker's counters up to date."""
-        for ways in self._ways.values():
-            self._add_up(ways.values())
+        for source in self._sources.values():
+            self._add_up(source, source.different)
 
-    def _add_up(self, ways: Iterable[_Way]) -> None:
+    def _add_up(self, source: _Source, ways: Iterable[_Way]) -> None:
         counters = self._postroom.counters
+        published = source.client is not None
         for way in ways:
             uses, way.uses = way.uses, 0
             if uses:
                 counters.received += uses
+                counters.published += uses * published
                 counters.matched_batches += uses
                 counters.forwarded += uses * len(way.links)
                 counters.delivered += uses * len(way.clients)
                 for broker in way.meant_for:
                     self._mesh.sent(broker, uses)
+
+
+def _simple(client: Client, batch: PublicationBatch) -> bool:
+    """Whether a client's publication is one in its own name, which waits for nothing."""
+    return not (client.unrouted or batch.hops or batch.route) and client.owns(batch.publisher)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from braid.broker.access import ANONYMOUS
 from braid.broker.parties import Client, ClientDestination, Link, SoftLink
 from braid.broker.settling import Pending, Unsettled
 from braid.errors import PublicationError, RemoteProtocolError
@@ -142,9 +141,14 @@ class PublishDesk:
         if kept:
             self._route(client, kept)
 
+    @property
+    def expects_anything(self) -> bool:
+        """Whether subscriptions to all publications there can be have found their way here."""
+        return self._links.ready and (self._subscriptions.universal or not self._links.links)
+
     def _expected(self, client: Client, arrivals: Sequence[Arrival]) -> bool:
         """Whether subscriptions to these publications have found their way here."""
-        if self._subscriptions.universal or not self._links.links:
+        if self.expects_anything:
             return True
         if client.advertised is None or client.advertising or client.connection is None:
             return False
@@ -152,11 +156,11 @@ class PublishDesk:
 
     def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
         """The batch without the rows that this client may not publish; it hears which and why."""
-        owner = client.principal.name if client.principal.name != ANONYMOUS else client.name
-        if batch.publisher != owner and not batch.publisher.startswith(f"{owner}."):
+        if not client.owns(batch.publisher):
             # A publisher's numbers say what is a repetition: nobody may use another's.
             raise RemoteProtocolError(
-                f"publishers of {owner!r} are called so, or so with a dot and more, not {batch.publisher!r}"
+                f"publishers of {client.owner!r} are called so, or so with a dot and more, "
+                f"not {batch.publisher!r}"
             )
         if batch.hops or batch.route:
             raise RemoteProtocolError("a client's publications have crossed no link")

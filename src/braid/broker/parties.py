@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from braid.broker.access import ANONYMOUS
 from braid.broker.settling import Pending, SettleLine
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 
@@ -186,6 +187,7 @@ class Client(Party):
         "key",
         "limiter",
         "logs",
+        "owner",
         "principal",
         "replays",
         "subscriptions",
@@ -205,6 +207,8 @@ class Client(Party):
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal
+        self.owner = principal.name if principal.name != ANONYMOUS else name
+        """Whose publications it may publish."""
         self.limiter = limiter
         self.subscriptions: dict[str, str] = {}
         """Its own keys to the global ones."""
@@ -219,3 +223,8 @@ class Client(Party):
         """The durable subscriptions it reads."""
         self.replays: set[int] = set()
         """The requests of the replays under way."""
+
+    def owns(self, publisher: str) -> bool:
+        """Whether a publisher is this client's own."""
+        owner = self.owner
+        return publisher == owner or publisher.startswith(f"{owner}.")

@@ -155,6 +155,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     _sequences: IntArray | None = None
     _pieces: list[bytes] | None = None
     _attributes: list[dict[str, Any]] | None = None
+    _onward: PublicationBatch | None = None
 
     if TYPE_CHECKING:  # as every struct has it
 
@@ -337,8 +338,15 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
             copy.size += len(route) - len(self.route)
             copy.route = route
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
-        copy._sequences = copy._pieces = copy._attributes = None
+        copy._sequences = copy._pieces = copy._attributes = copy._onward = None
         return copy
+
+    def onward(self) -> PublicationBatch:
+        """The same rows one hop further. Simulated brokers that pass on the same batch share it."""
+        onward = self._onward
+        if onward is None:
+            onward = self._onward = self.readdressed(further=True)
+        return onward
 
     def pieces(self, sequence: int) -> Iterable[bytes]:
         """The bytes of the frame, ready to be joined; `sequence` is the channel's."""

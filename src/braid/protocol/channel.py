@@ -277,6 +277,16 @@ class Channel(Generic[Care]):
         cares = self._cares
         line = self._unacknowledged
         received = self._peer_received
+        under_way = self._sent - received
+        if 2 * under_way < len(line) and not (cares or self._unsettled or self.unacknowledged_messages):
+            # All that is under way are publications, and most have arrived: the rest is less to look at.
+            rest = [line.pop() for _ in range(under_way)]
+            line.clear()
+            line.extend(reversed(rest))
+            self._acknowledged_bytes = self._sent_bytes - sum(
+                body.size for _, body in rest if isinstance(body, PublicationBatch)
+            )
+            return []
         arrived_bytes = 0
         while line and line[0].sequence <= received:
             frame = line.popleft()

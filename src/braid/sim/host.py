@@ -7,7 +7,6 @@ what the machine decides, and knows nothing of what it means. The turn is the ho
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import StoreError
@@ -138,10 +137,11 @@ class Host(Endpoint):
                     continue
                 if pipe.plain:
                     # This is `pipe.send`, without the calls.
-                    heappush(
-                        loop.heap,
-                        (now_us + pipe.latency_us, loop.next_serial(), pipe.arrive, effect.frames),
-                    )
+                    moment = loop.moments.get(now_us + pipe.latency_us)
+                    if moment is not None:
+                        moment.append((pipe.arrive, effect.frames))
+                    else:
+                        loop.schedule(now_us + pipe.latency_us, pipe.arrive, effect.frames)
                 elif pipe.beside:
                     pipe.hand_over(effect.frames)
                 else:
@@ -153,7 +153,7 @@ class Host(Endpoint):
             if deadline_us <= now_us:
                 deadline_us = now_us + 1
             self._tick_at_us = deadline_us
-            heappush(loop.heap, (deadline_us, loop.next_serial(), self._tick, deadline_us))
+            loop.schedule(deadline_us, self._tick, deadline_us)
 
     def _tick(self, at_us: int) -> None:
         """A deadline was due now. It may have moved since; one that was superseded does nothing."""

@@ -143,7 +143,7 @@ class Network:
             dialler: who opens the connection.
             accepter: who accepts it.
             latency_us: from one end to the other.
-            direct: the dialler takes what comes without a detour over the heap.
+            direct: the dialler takes what comes without a detour over the loop.
         """
         near = self._connections + 1
         far = self._connections = self._connections + 2

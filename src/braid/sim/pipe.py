@@ -1,14 +1,13 @@
 """How does something get from one end of a connection to the other?
 
-A connection is two pipes, one per direction. A *plain* pipe only has a latency: whoever sends puts the
-arrival on the heap itself. Everything else (bandwidth, loss, faults, the codec) is in a `Shape`, which a pipe
-has only while it needs one. Whatever happens to it, a pipe stays first in, first out.
+A connection is two pipes, one per direction. A *plain* pipe only has a latency: whoever sends schedules the
+arrival itself. Everything else (bandwidth, loss, faults, the codec) is in a `Shape`, which a pipe has only
+while it needs one. Whatever happens to it, a pipe stays first in, first out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappush
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braid.errors import RemoteProtocolError
@@ -60,7 +59,7 @@ class Endpoint:
         """Frames that have arrived here."""
 
     def receive(self, frames: Sequence[Frame]) -> None:
-        """Take frames without a detour over the heap; only those do that are asked to (`Pipe.direct`)."""
+        """Take frames without a detour over the loop; only those do that are asked to (`Pipe.direct`)."""
         raise NotImplementedError
 
 
@@ -148,7 +147,7 @@ class Pipe:
         else:
             loop = self.source.loop
             arrive = self.end if isinstance(cargo, str) else self.arrive
-            heappush(loop.heap, (loop.now_us + self.latency_us, loop.next_serial(), arrive, cargo))
+            loop.schedule(loop.now_us + self.latency_us, arrive, cargo)
 
     def hand_over(self, frames: Sequence[Frame]) -> None:
         """The target, which is beside the source, takes frames at once."""
@@ -309,7 +308,7 @@ class Shape:
             return
         at_us = now_us + pipe.latency_us + self.extra_us
         if isinstance(cargo, str):
-            heappush(loop.heap, (self._in_line(at_us), loop.next_serial(), pipe.end, cargo))
+            loop.schedule(self._in_line(at_us), pipe.end, cargo)
             return
         if self.duplicate_left:
             cargo = self._duplicated(cargo)
@@ -318,10 +317,7 @@ class Shape:
         if self.loss:
             at_us += self._retransmission_us()
         what = encode_frames(cargo) if self.codec else cargo
-        heappush(
-            loop.heap,
-            (self._in_line(at_us), loop.next_serial(), pipe.arrive_shaped, (sent_at_us, what)),
-        )
+        loop.schedule(self._in_line(at_us), pipe.arrive_shaped, (sent_at_us, what))
         self._review()
 
     def _in_line(self, at_us: int) -> int:

@@ -226,8 +226,8 @@ class World(Faults):
         """
         quiet_at_us = self.now_us + quiet_us
         for _ in range(occurrences_max):
-            heap = self.loop.heap
-            if not self._expected and (not heap or heap[0][0] > quiet_at_us):
+            times = self.loop.times
+            if not self._expected and (not times or times[0] > quiet_at_us):
                 self.loop.run_until(quiet_at_us)
                 return
             self._occurrences += 1
@@ -317,7 +317,7 @@ def _call(action: Callable[[], object]) -> None:
 
 def _of_note(occurrence: Occurrence) -> bool:
     """Whether it was the arrival of something other than heartbeats, acknowledgements and greetings."""
-    argument = occurrence[3]
+    argument = occurrence[1]
     if type(argument) is tuple and len(argument) == 2 and type(argument[0]) is int:
         argument = argument[1]  # frames that came another way than plainly, behind the time they were sent
     if type(argument) is bytes:
