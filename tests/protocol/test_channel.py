@@ -221,11 +221,12 @@ class TwoChannels(RuleBasedStateMachine):
         for side in getattr(self, "sides", ()):
             channel = side.channel
             assert channel.waiting_bytes == sum(each.size for each in channel._batches)
-            sizes = _sizes(channel._unacknowledged)
+            sent = list(channel._sent_last())
+            sizes = _sizes(sent)
             assert channel.unacknowledged_bytes == sum(sizes)
-            assert channel.unacknowledged_messages == len(channel._unacknowledged) - len(sizes)
+            assert channel.unacknowledged_messages == len(sent) - len(sizes)
             assert channel.unsettled_bytes == sum(_sizes(channel._unsettled))
-            kept = {frame.sequence for frame in (*channel._unsettled, *channel._unacknowledged)}
+            kept = {frame.sequence for frame in (*channel._unsettled, *sent)}
             assert channel._cares.keys() <= kept
             assert channel.unacknowledged_bytes <= SETTINGS.resend_bytes_max or len(sizes) == 1
             assert len(side.released) == len(set(side.released)), "released twice"

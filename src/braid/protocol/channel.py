@@ -106,7 +106,8 @@ class Channel(Generic[Care]):
         # Sending.
         self._messages: deque[_Outgoing[Care]] = deque()
         self._batches: deque[_Outgoing[Care]] = deque()
-        self._unacknowledged: deque[Frame] = deque()
+        self._unacknowledged: deque[Body] = deque()
+        """What was sent last, up to the frame with the number `_sent`."""
         self._unsettled: deque[Frame] = deque()
         self._cares: dict[int, Care] = {}
         """By the number of a frame that was sent, who wants to hear that it is settled."""
@@ -229,8 +230,8 @@ class Channel(Generic[Care]):
             return None
         self._sent_bytes = sent_bytes
         self._sent = sequence = self._sent + 1
+        self._unacknowledged.append(batch)
         frame: Frame = _quickly(Frame, (sequence, batch))
-        self._unacknowledged.append(frame)
         return frame
 
     def _send(self, outgoing: _Outgoing[Care]) -> Frame:
@@ -239,9 +240,8 @@ class Channel(Generic[Care]):
         self.unacknowledged_messages += not outgoing.size
         if outgoing.care is not None:
             self._cares[self._sent] = outgoing.care
-        frame = Frame(self._sent, outgoing.body)
-        self._unacknowledged.append(frame)
-        return frame
+        self._unacknowledged.append(outgoing.body)
+        return Frame(self._sent, outgoing.body)
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> list[Care]:
         """The peer says how far it has come; returns who waited for what is settled now.
@@ -284,22 +284,20 @@ class Channel(Generic[Care]):
             line.clear()
             line.extend(reversed(rest))
             self._acknowledged_bytes = self._sent_bytes - sum(
-                body.size for _, body in rest if isinstance(body, PublicationBatch)
+                body.size for body in rest if isinstance(body, PublicationBatch)
             )
             return []
         arrived_bytes = 0
-        while line and line[0].sequence <= received:
-            frame = line.popleft()
-            sequence, body = frame
+        for sequence in range(self._sent - len(line) + 1, received + 1):
+            body = line.popleft()
+            size = 0
             if isinstance(body, PublicationBatch):
-                arrived_bytes += body.size
-                if cares and sequence in cares:
-                    self._unsettled.append(frame)
-                    self.unsettled_bytes += body.size
+                arrived_bytes += (size := body.size)
             else:
                 self.unacknowledged_messages -= 1
-                if cares and sequence in cares:
-                    self._unsettled.append(frame)
+            if cares and sequence in cares:
+                self._unsettled.append(Frame(sequence, body))
+                self.unsettled_bytes += size
         self._acknowledged_bytes += arrived_bytes
         settled: list[Care] = []
         while self._unsettled and self._unsettled[0].sequence <= self._peer_settled:
@@ -406,10 +404,15 @@ class Channel(Generic[Care]):
         return cares
 
     def _in_order(self) -> Iterator[_Outgoing[Care]]:
-        for sequence, body in chain(self._unsettled, self._unacknowledged):
+        for sequence, body in chain(self._unsettled, self._sent_last()):
             size = body.size if isinstance(body, PublicationBatch) else 0
             yield _Outgoing(body, size, self._cares.get(sequence))
         yield from self._batches
+
+    def _sent_last(self) -> Iterator[Frame]:
+        """What was sent and is not known to have arrived."""
+        first = self._sent - len(self._unacknowledged) + 1
+        return (Frame(sequence, body) for sequence, body in enumerate(self._unacknowledged, first))
 
     # Connections and sessions.
 
@@ -436,7 +439,7 @@ class Channel(Generic[Care]):
         # Whatever was said on the lost connection may not have arrived.
         self._told = (-1, -1, -1)
         self._due_bytes = 0
-        return list(self._unacknowledged)
+        return list(self._sent_last())
 
     def restart(self, credit: int) -> None:
         """A new session: the peer knows nothing. All publications it may not have wait again, in order.

@@ -32,14 +32,19 @@ class _Seen:
     Up to `base` a window of bits says which numbers were seen; beyond it, `latest` does.
     """
 
-    __slots__ = ("_bits", "base", "highest", "latest")
+    __slots__ = ("_bits", "base", "latest")
 
     def __init__(self, highest: int, bits: int) -> None:
-        self.highest = self.base = highest
+        self.base = highest
         self._bits = bits
         """Bit i says whether `base - i` was seen."""
         self.latest = 0
         """Bit i says whether `base + i` was seen, for i from 1."""
+
+    @property
+    def highest(self) -> int:
+        """The highest number that was seen."""
+        return self.base + max(0, self.latest.bit_length() - 1)
 
     def window(self, mask: int) -> int:
         """Bit i says whether `highest - i` was seen. The latest numbers join the window."""
@@ -53,7 +58,7 @@ class _Seen:
 
     def restart(self, highest: int, bits: int) -> None:
         """Go on from another window."""
-        self.highest = self.base = highest
+        self.base = highest
         self._bits = bits
         self.latest = 0
 
@@ -118,8 +123,6 @@ class DuplicateFilter:
             if seen.latest & bit:
                 return False
             seen.latest |= bit
-            if sequence > seen.highest:
-                seen.highest = sequence
             return True
         bits = seen.window(self._mask)
         ahead = sequence - seen.highest
