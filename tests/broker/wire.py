@@ -90,8 +90,9 @@ class WireClient:
         acknowledged: bool = False,
         ordered: bool = False,
         publisher: str = "",
+        receipt: bool = True,
     ) -> None:
-        """Publish these as one batch."""
+        """Publish these as one batch; with `receipt`, as one who waits for the acknowledgement."""
         first = self.sequence + 1
         self.sequence += len(attributes)
         records = [encode_record(values, 0) for values in attributes]
@@ -102,7 +103,7 @@ class WireClient:
             records,
             acknowledged=acknowledged,
             ordered=ordered,
-            receipt=True,
+            receipt=receipt,
         )
         self.channel.offer(batch, numbers if acknowledged else None)
         self.flush()

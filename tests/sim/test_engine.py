@@ -53,6 +53,43 @@ def test_occurrences_happen_in_the_order_of_time_and_then_of_scheduling(times: l
     assert loop.now_us == 100
 
 
+def test_what_is_scheduled_for_now_happens_now_behind_everything_else() -> None:
+    loop = Loop()
+    happened: list[str] = []
+
+    def first(_: object) -> None:
+        happened.append("first")
+        loop.schedule(3, happened.append, "for the past")
+        loop.schedule(5, happened.append, "for now")
+
+    loop.schedule(5, first)
+    loop.schedule(5, happened.append, "second")
+    assert loop.run_until(5) == 4
+    assert happened == ["first", "second", "for the past", "for now"]
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_one_that_fails_takes_nobody_with_it(steps: bool) -> None:
+    loop = Loop()
+    happened: list[str] = []
+
+    def fail(_: object) -> None:
+        raise ValueError("as planned")
+
+    for function in (happened.append, fail, happened.append, fail):
+        loop.schedule(5, function, str(len(happened)))
+    loop.schedule(6, happened.append, "later")
+    failures = 0
+    while loop.times:
+        try:
+            loop.step() if steps else loop.run_until(10)
+        except ValueError:
+            failures += 1
+    assert failures == 2
+    assert happened == ["0", "0", "later"]
+    assert not loop.moments
+
+
 def test_streams_have_nothing_to_do_with_each_other() -> None:
     assert stream(1, "loss").random() == stream(1, "loss").random()
     assert stream(1, "loss").random() != stream(1, "latency").random()
