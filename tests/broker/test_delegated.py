@@ -93,6 +93,42 @@ def test_a_copy_follows_a_neighbour_that_has_moved() -> None:
     assert writer.channel.idle
 
 
+def test_what_waits_for_a_dead_broker_makes_nothing_else_wait() -> None:
+    """Copies for others that follow it on the same links are settled, and take no room any more."""
+    network = Network()
+    for name, neighbours in LINE.items():
+        network.start(name, neighbours=neighbours, store=True, strategy="SB")
+        network.run(us=300_000)
+    readers = [Reader(network, name, name.upper(), f"{name} > 0") for name in ("c", "d")]
+    for reader in readers:
+        reader.step()
+        network.run(us=500_000)
+    first, second = network.client("first", "A"), network.client("second", "A")
+    first.publish({"c": 0})
+    network.run(us=500_000)
+    network.kill("D")
+    first.publish({"d": 1}, acknowledged=True)
+    network.run(us=100_000)
+    for number in range(1, 51):
+        second.publish({"c": number}, acknowledged=True)
+        network.run(us=10_000)
+    assert second.channel.idle
+    assert not first.channel.idle
+    on_the_way = network.cores["A"]._links.links["B"].channel
+    assert len(on_the_way._unsettled) + len(on_the_way._unacknowledged) == 1
+    assert len(network.cores["B"]._links.links["A"].line) == 1
+    network.start("D")
+    network.run(us=10_000_000)
+    for reader in readers:
+        reader.step()
+    network.run(us=1_000_000)
+    for reader in readers:
+        reader.collect()
+    assert [values["d"] for values in readers[1].values] == [1]
+    assert sorted(values["c"] for values in readers[0].values) == list(range(1, 51))
+    assert first.channel.idle
+
+
 def unlike(*deltas: int) -> Network:
     """Brokers in a row, all with sets of destinations, that see unlike far (0: everything)."""
     network = Network()

@@ -7,6 +7,7 @@ session or as a new one. It knows what was offered, and looks at everything that
 from __future__ import annotations
 
 from collections import deque
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from braid.errors import RemoteProtocolError
 from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import encode_record
-from braid.protocol.messages import Acknowledgement, Done, StoredPublications
+from braid.protocol.messages import Acknowledgement, Done, Settled, StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,13 +86,13 @@ class Side:
         for frame in self.decoder.feed(data):
             body = frame.body
             if isinstance(body, Acknowledgement):
-                for number in self.channel.acknowledged(body):
-                    assert number in source.settled_numbers, "settled here before it was settled there"
-                    self.released.append(number)
+                self._release(self.channel.acknowledged(body), source)
                 continue
             if not self.channel.accept(frame):
                 continue
-            if isinstance(body, PublicationBatch):
+            if isinstance(body, Settled):
+                self._release(self.channel.settled_apart(body.frames), source)
+            elif isinstance(body, PublicationBatch):
                 (number,) = body.sequences.tolist()
                 assert number not in self.heard_now, "doubled within a session"
                 assert not self.heard_now or number > self.heard_now[-1], "overtaken within a session"
@@ -102,6 +103,17 @@ class Side:
             else:
                 assert isinstance(body, Done)
                 assert source.messages.popleft() == body.request, "messages arrive once and in order"
+
+    def _release(self, numbers: list[int], source: Side) -> None:
+        for number in numbers:
+            assert number in source.settled_numbers, "settled here before it was settled there"
+            self.released.append(number)
+
+    def settle_apart(self, place: int) -> None:
+        """Say of one frame that has arrived that it needs no care any more, whatever is before it."""
+        sequence, number = self.frames_heard[place % len(self.frames_heard)]
+        self.settled_numbers.add(number)
+        self.channel.offer(Settled([sequence]))
 
     def settle(self, count: int | None = None) -> None:
         """Say that the first so many frames (or all) that have arrived need no care any more."""
@@ -160,6 +172,13 @@ class TwoChannels(RuleBasedStateMachine):
     def settle(self, which: int, count: int) -> None:
         self.sides[which].settle(count)
         self.sides[which].pump()
+
+    @rule(which=SIDES, place=st.integers(0, 50))
+    def settle_apart(self, which: int, place: int) -> None:
+        side = self.sides[which]
+        if side.frames_heard and self.connected:
+            side.settle_apart(place)
+            side.pump()
 
     @rule(which=SIDES)
     def acknowledge(self, which: int) -> None:
@@ -225,9 +244,9 @@ class TwoChannels(RuleBasedStateMachine):
             sizes = _sizes(sent)
             assert channel.unacknowledged_bytes == sum(sizes)
             assert channel.unacknowledged_messages == len(sent) - len(sizes)
-            assert channel.unsettled_bytes == sum(_sizes(channel._unsettled))
-            kept = {frame.sequence for frame in (*channel._unsettled, *sent)}
-            assert channel._cares.keys() <= kept
+            assert channel.unsettled_bytes == sum(_sizes(starmap(Frame, channel._unsettled.items())))
+            assert channel._unsettled.keys() <= channel._cares.keys()
+            assert channel._cares.keys() <= {*channel._unsettled, *(frame.sequence for frame in sent)}
             assert channel.unacknowledged_bytes <= SETTINGS.resend_bytes_max or len(sizes) == 1
             assert len(side.released) == len(set(side.released)), "released twice"
             assert side.heard == sorted(set(side.heard))
@@ -283,6 +302,22 @@ def test_messages_overtake_waiting_publications_and_nothing_else_does() -> None:
     assert [(frame.sequence, frame.body) for frame in channel.take()] == [(2, Done(7))]
     channel.acknowledged(Acknowledgement(2, 0, 1000))
     assert [frame.sequence for frame in channel.take()] == [3]
+
+
+def test_what_is_settled_apart_is_kept_no_longer() -> None:
+    """However long the first of them takes, those behind it that are done with take no room."""
+    sender: Channel[int] = Channel(SETTINGS)
+    sender.restart(10_000)
+    for number in range(1, 5):
+        sender.offer(batch_of(number, 50, care=True), number)
+    sizes = _sizes(sender.take())
+    assert sender.settled_apart([3]) == [3]
+    assert sender.acknowledged(Acknowledgement(4, 0, 10_000)) == []
+    assert sender.unsettled_bytes == sum(sizes) - sizes[2]
+    assert sender.settled_apart([2, 3, 4]) == [2, 4]
+    assert sender.unsettled_bytes == sender.backlog_bytes == sizes[0]
+    assert sender.acknowledged(Acknowledgement(4, 4, 10_000)) == [1]
+    assert sender.idle
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,7 @@ class BrokerCore:
     def _settled_apart(self, party: Party, message: Settled) -> None:
         for release in party.channel.settled_apart(message.frames):
             release()
+        self._postroom.caught_up(party)
 
     def _link_failed(self, link: Link, message: Failed) -> None:
         self._postroom.note(

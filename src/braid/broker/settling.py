@@ -7,7 +7,8 @@ settled when it and all before it are.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,25 +68,27 @@ class SettleLine:
     def __init__(self, channel: Channel[Callable[[], None]], changed: Callable[[], None]) -> None:
         self._channel = channel
         self._changed = changed
-        self.waiting: deque[tuple[int, Pending]] = deque()
-        """The numbers of the frames and what is pending of them."""
+        self.waiting: OrderedDict[int, Pending] = OrderedDict()
+        """What is pending of frames, by their numbers. What is done goes, also from behind what is not: the
+        first may wait long for a broker that is down."""
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def enter(self, sequence: int) -> Pending:
         """A new pending batch; frames come in ascending order."""
-        pending = Pending()
-        self.waiting.append((sequence, pending))
-        pending.follow(self.advance)
+        pending = self.waiting[sequence] = Pending()
+        pending.follow(partial(self._done, sequence, pending))
         return pending
+
+    def _done(self, sequence: int, pending: Pending) -> None:
+        if self.waiting.get(sequence) is pending:  # otherwise it is of a session that has ended
+            del self.waiting[sequence]
+            self.advance()
 
     def advance(self) -> None:
         """Tell the channel how far everything is settled."""
-        line = self.waiting
-        while line and line[0][1].done:
-            line.popleft()
-        settled = line[0][0] - 1 if line else self._channel.received
+        settled = next(iter(self.waiting)) - 1 if self.waiting else self._channel.received
         if settled > self._channel.settled:
             self._channel.settled = settled
             self._changed()

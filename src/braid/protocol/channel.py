@@ -12,7 +12,7 @@ overtake each other.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -67,7 +67,8 @@ class Channel(Generic[Care]):
     __slots__ = (
         "_acknowledged_bytes",
         "_batches",
-        "_careful",
+        "_careful_first",
+        "_careful_last",
         "_cares",
         "_credit",
         "_due_bytes",
@@ -108,7 +109,8 @@ class Channel(Generic[Care]):
         self._batches: deque[_Outgoing[Care]] = deque()
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
-        self._unsettled: deque[Frame] = deque()
+        self._unsettled: OrderedDict[int, Body] = OrderedDict()
+        """What has arrived and somebody waits for, by its number, in order."""
         self._cares: dict[int, Care] = {}
         """By the number of a frame that was sent, who wants to hear that it is settled."""
         self._messages_in_line = 0
@@ -135,7 +137,9 @@ class Channel(Generic[Care]):
         self._granted = settings.window_bytes
         self._told = (0, 0, settings.window_bytes)
         self._prompt = False
-        self._careful: deque[int] = deque()
+        self._careful_first = self._careful_last = 0
+        """The numbers between which all frames are whose sender waits until they are settled and has not been
+        told so; 0 if there are none."""
         # How far things may go before they are acknowledged at once.
         self._due_frame = settings.acknowledge_after_frames
         self._due_bytes = settings.window_bytes // 4
@@ -270,6 +274,9 @@ class Channel(Generic[Care]):
             care = self._cares.pop(sequence, None)
             if care is not None:
                 freed.append(care)
+                body = self._unsettled.pop(sequence, None)
+                if isinstance(body, PublicationBatch):
+                    self.unsettled_bytes -= body.size
         return freed
 
     def _release(self) -> list[Care]:
@@ -296,17 +303,15 @@ class Channel(Generic[Care]):
             else:
                 self.unacknowledged_messages -= 1
             if cares and sequence in cares:
-                self._unsettled.append(Frame(sequence, body))
+                self._unsettled[sequence] = body
                 self.unsettled_bytes += size
         self._acknowledged_bytes += arrived_bytes
         settled: list[Care] = []
-        while self._unsettled and self._unsettled[0].sequence <= self._peer_settled:
-            sequence, body = self._unsettled.popleft()
+        while self._unsettled and next(iter(self._unsettled)) <= self._peer_settled:
+            sequence, body = self._unsettled.popitem(last=False)
             if isinstance(body, PublicationBatch):
                 self.unsettled_bytes -= body.size
-            care = cares.pop(sequence, None)
-            if care is not None:
-                settled.append(care)
+            settled.append(cares.pop(sequence))
         return settled
 
     @property
@@ -404,7 +409,7 @@ class Channel(Generic[Care]):
         return cares
 
     def _in_order(self) -> Iterator[_Outgoing[Care]]:
-        for sequence, body in chain(self._unsettled, self._sent_last()):
+        for sequence, body in chain(self._unsettled.items(), self._sent_last()):
             size = body.size if isinstance(body, PublicationBatch) else 0
             yield _Outgoing(body, size, self._cares.get(sequence))
         yield from self._batches
@@ -463,7 +468,7 @@ class Channel(Generic[Care]):
         self._due_frame = self.settings.acknowledge_after_frames
         self._due_bytes = self._granted // 4
         self._prompt = False
-        self._careful.clear()
+        self._careful_first = self._careful_last = 0
         self.connected, self.writable = True, True
 
     # Receiving.
@@ -488,11 +493,15 @@ class Channel(Generic[Care]):
             if body.flags:
                 self._prompt = self._prompt or body.receipt
                 if body.acknowledged:
-                    self._careful.append(sequence)
+                    self._take_care(sequence)
         elif isinstance(body, StoredPublications):
-            self._careful.append(sequence)
+            self._take_care(sequence)
         self.received = sequence
         return True
+
+    def _take_care(self, sequence: int) -> None:
+        self._careful_first = self._careful_first or sequence
+        self._careful_last = sequence
 
     def accept_quietly(self, sequence: int, size: int) -> bool:
         """Accept publications that nobody cares for, which are settled by that; False: `accept` them instead.
@@ -525,7 +534,7 @@ class Channel(Generic[Care]):
         """
         if self._prompt or self.received >= self._due_frame:
             return True
-        if self._careful and self._careful[0] <= self.settled:
+        if 0 < self._careful_first <= self.settled:
             return True
         return not self.withheld and self.received_bytes >= self._due_bytes
 
@@ -547,6 +556,6 @@ class Channel(Generic[Care]):
         # That is when a quarter of the window would be used up since.
         self._due_bytes = self._granted - self.settings.window_bytes + self.settings.window_bytes // 4
         self._prompt = False
-        while self._careful and self._careful[0] <= self.settled:
-            self._careful.popleft()
+        if 0 < self._careful_first <= self.settled:
+            self._careful_first = self.settled + 1 if self.settled < self._careful_last else 0
         return Acknowledgement(*state)
