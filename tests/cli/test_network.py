@@ -16,7 +16,7 @@ from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, sub
 from braid.errors import AuthenticationError, BraidError, ConfigurationError, FilterSyntaxError
 from braid.language import Filter
 from braid.protocol.messages import Refused
-from tests.runtime.test_client import DEADLINE_S, FakeBrokerThread
+from tests.runtime.fake_broker import DEADLINE_S, FakeBrokerThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from braid.errors import (
 from braid.language import Filter
 from braid.protocol.client_inbox import StoredPublication
 from braid.runtime.sync_client import connect_sync
-from tests.runtime.test_client import DEADLINE_S, FakeBrokerThread
+from tests.runtime.fake_broker import DEADLINE_S, FakeBrokerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from braid.runtime.node import Node
 from braid.runtime.store import StoreThread
 from braid.runtime.tls import TlsSettings, client_context, server_context
 from tests.runtime.certificates import Authority
-from tests.runtime.test_client import DEADLINE_S, until
+from tests.runtime.fake_broker import DEADLINE_S, until
 
 if TYPE_CHECKING:
     import ssl
