@@ -6,13 +6,13 @@ Whatever a benchmark needs is imported when it runs.
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from braid.cli import bench_join, bench_live, bench_multipath, bench_simulator
-from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import examples, json_text, say
+from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.terminal import examples, say
 
 __all__ = ["bench"]
 
@@ -43,13 +43,8 @@ def matching(
         bool, typer.Option("--quick", help="About a minute: sizes to 10,000, shorter timing.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also store the report there as JSON, after every cell."
-        ),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """Publications matched per CPU second, index size and cost of changes, on one core.
 
@@ -61,20 +56,9 @@ def matching(
     from braid.bench.tables import print_report
 
     settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
-    if output is not None:
-        require_writable(output)  # before the measuring, which may take half an hour
-
-    def store(report: dict[str, Any]) -> None:
-        if output is not None:
-            with open_output(output) as sink:
-                sink.write((json_text(report) + "\n").encode())
-
-    report = bench_matching(settings, progress=sys.stderr.isatty(), store=store)
-    store(report)
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        print_report(report)
+    sink = ReportSink(output)
+    report = bench_matching(settings, progress=sys.stderr.isatty(), store=sink.store)
+    sink.finish(report, as_json, print_report)
 
 
 @bench.command(
@@ -101,13 +85,8 @@ def bench_broker(
         bool, typer.Option("--traces", help="Only Braid, without and with a trace: what does a trace cost?")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also store the report there, after every scenario."
-        ),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
 
@@ -131,23 +110,12 @@ def bench_broker(
         return
     chosen = scenario or (TRACE_SCENARIOS if traces else None)
     settings = broker_settings_for(scenarios=chosen, quick=quick, seed=seed)
-    if output is not None:
-        require_writable(output)
-
-    def store(report: dict[str, Any]) -> None:
-        if output is not None:
-            with open_output(output) as sink:
-                sink.write((json_text(report) + "\n").encode())
-
+    sink = ReportSink(output)
     if traces:
-        report = bench_traces(trace_settings(settings), store)
+        report = bench_traces(trace_settings(settings), sink.store)
     else:
-        report = bench_brokers(settings, contenders(), store=store)
-    store(report)
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        print_broker_report(report)
+        report = bench_brokers(settings, contenders(), store=sink.store)
+    sink.finish(report, as_json, print_broker_report)
 
 
 bench.command("simulator", epilog=examples(*bench_simulator.EXAMPLES))(bench_simulator.bench_simulator)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import json_text, say
+from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_join"]
 
@@ -20,11 +20,8 @@ def bench_join(
     master: Annotated[
         str | None, typer.Option("--master", help="Where Spark runs. \\[default: all cores here]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there, after every run."),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """CPU seconds of joining publications with filters on Spark, beside Spark's own join with a condition.
 
@@ -33,19 +30,8 @@ def bench_join(
     from braid.bench import join
     from braid.pipeline.session import spark_session
 
-    if output is not None:
-        require_writable(output)
-
-    def store(report: dict[str, Any]) -> None:
-        if output is not None:
-            with open_output(output) as sink:
-                sink.write((json_text(report) + "\n").encode())
-
+    sink = ReportSink(output)
     settings = join.JoinBenchSettings.quickly(seed) if quick else join.JoinBenchSettings(seed=seed)
     with spark_session("braid bench join", master=master, settings={"spark.driver.memory": "6g"}) as spark:
-        report = join.bench_join(settings, spark, say=say, store=store)
-    store(report)
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        join.print_join_report(report)
+        report = join.bench_join(settings, spark, say=say, store=sink.store)
+    sink.finish(report, as_json, join.print_join_report)

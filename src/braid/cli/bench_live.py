@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import json_text, say
+from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_live"]
 
@@ -32,11 +32,8 @@ def bench_live(
         bool, typer.Option("--quick", help="About a minute for each two strategies: 8 brokers, less traffic.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same subscribers.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """Messages, hops and delay of real brokers by strategy, and whether they lose anything when things break.
 
@@ -50,18 +47,11 @@ def bench_live(
     from braid.bench.live import live_settings_for
     from braid.bench.live_tables import print_live_report
 
-    if output is not None:
-        require_writable(output)  # before the measuring, which takes minutes
+    sink = ReportSink(output)
     settings = live_settings_for(strategies=tuple(strategy or ()), quick=quick, seed=seed)
     # Clients would say of every connection that breaks that it did.
     logging.getLogger("braid").setLevel(logging.CRITICAL)
     report = bench(settings, say)
-    if output is not None:
-        with open_output(output) as sink:
-            sink.write((json_text(report) + "\n").encode())
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        print_live_report(report)
+    sink.finish(report, as_json, print_live_report)
     if not all(row["met"] for row in report["goals"]):
         raise typer.Exit(1)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import json_text, say
+from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_multipath"]
 
@@ -22,11 +22,8 @@ def bench_multipath(
         bool, typer.Option("--quick", help="Some seconds: 1,000 subscriptions, fewer turns.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same subscriptions.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """CPU that a broker spends per publication by S0, S1 and S2, and how long new maps take, on one core.
 
@@ -36,13 +33,6 @@ def bench_multipath(
     from braid.bench.multipath import multipath_settings_for
     from braid.bench.multipath_tables import print_multipath_report
 
-    if output is not None:
-        require_writable(output)
+    sink = ReportSink(output)
     report = bench(multipath_settings_for(quick=quick, seed=seed), say)
-    if output is not None:
-        with open_output(output) as sink:
-            sink.write((json_text(report) + "\n").encode())
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        print_multipath_report(report)
+    sink.finish(report, as_json, print_multipath_report)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import json_text
+from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_simulator"]
 
@@ -23,11 +22,8 @@ def bench_simulator(
         bool, typer.Option("--quick", help="About a minute: one workload, fewer publications.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same network.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also store the report there as JSON."),
-    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
     """Simulated broker messages per second of CPU, and memory per simulated broker, on one core.
 
@@ -38,14 +34,6 @@ def bench_simulator(
     from braid.bench.simulator import simulator_settings_for
     from braid.bench.simulator_tables import print_simulator_report
 
-    if output is not None:
-        require_writable(output)  # before the measuring, which takes minutes
-    settings = simulator_settings_for(quick=quick, seed=seed)
-    report = bench(settings, lambda title: print(title, file=sys.stderr, flush=True))
-    if output is not None:
-        with open_output(output) as sink:
-            sink.write((json_text(report) + "\n").encode())
-    if as_json:
-        typer.echo(json_text(report))
-    else:
-        print_simulator_report(report)
+    sink = ReportSink(output)
+    report = bench(simulator_settings_for(quick=quick, seed=seed), say)
+    sink.finish(report, as_json, print_simulator_report)

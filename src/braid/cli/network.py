@@ -14,24 +14,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from braid.cli.connection_options import (
+    BROKER_DEFAULT,
+    Authority,
+    Brokers,
+    Certificate,
+    Key,
+    Token,
+    tls_settings,
+)
 from braid.cli.json_lines import decode, encode_lines, input_name, open_input, read_batches
 from braid.cli.terminal import say
-from braid.errors import BraidError, ConfigurationError, PublicationError, RequestRefusedError
+from braid.errors import BraidError, PublicationError, RequestRefusedError
 
 if TYPE_CHECKING:
     from braid.language import Publication
     from braid.runtime.client_subscription import Subscription
     from braid.runtime.sync_client import SyncClient
-    from braid.runtime.tls import TlsSettings
 
 __all__ = ["PUBLISH_EXAMPLES", "SUBSCRIBE_EXAMPLES", "publish", "subscribe"]
 
-BROKER_DEFAULT: Final = "127.0.0.1:7000"
 # Lines that are read, and publications that are printed, at a time.
 BATCH_MAX: Final = 1024
 # A command at a terminal gives up sooner than a service would.
@@ -58,40 +64,17 @@ class _WhenFull(StrEnum):
     DISCONNECT = "disconnect"
 
 
-_Broker = Annotated[
-    str,
-    typer.Option(
-        "--broker",
-        "-b",
-        metavar="ADDRESS",
-        envvar="BRAID_BROKER",
-        help="host:port, braid://host:port or braids://host:port (TLS); several, separated by commas.",
-    ),
-]
-_Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Says who you are; best given by BRAID_TOKEN."
-    ),
-]
-_Authority = Annotated[
-    Path | None, typer.Option("--ca", metavar="FILE", help="Believe certificates signed by these. Means TLS.")
-]
-_Certificate = Annotated[
-    Path | None, typer.Option("--certificate", metavar="FILE", help="The certificate to show. Means TLS.")
-]
-_Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of that certificate.")]
 _Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to try to connect.")
 ]
 
 
 def publish(
-    broker: _Broker = BROKER_DEFAULT,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    broker: Brokers = BROKER_DEFAULT,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     acknowledged: Annotated[
         bool,
         typer.Option(
@@ -118,7 +101,7 @@ def publish(
     """
     from braid.runtime.sync_client import connect_sync
 
-    tls = _tls(ca, certificate, key)
+    tls = tls_settings(ca, certificate, key)
     delivery = "acknowledged" if acknowledged else "fast"
     count = 0
     try:
@@ -193,11 +176,11 @@ def _parts(document: Any) -> tuple[Any, bytes, str]:
 
 def subscribe(
     filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
-    broker: _Broker = BROKER_DEFAULT,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    broker: Brokers = BROKER_DEFAULT,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many publications.")
     ] = None,
@@ -234,7 +217,7 @@ def subscribe(
     work = _print_publications(
         filter_text,
         broker,
-        {"token": token, "tls": _tls(ca, certificate, key), "timeout_s": timeout},
+        {"token": token, "tls": tls_settings(ca, certificate, key), "timeout_s": timeout},
         count=count,
         seconds=seconds,
         meta=meta,
@@ -366,13 +349,3 @@ class _Interruption:
         if not self.happened and self._task is not None:
             self.happened = True
             self._task.cancel()
-
-
-def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsSettings | None:
-    if key is not None and certificate is None:
-        raise ConfigurationError("--key is the key of a certificate; give --certificate as well")
-    if ca is None and certificate is None:
-        return None
-    from braid.runtime.tls import TlsSettings
-
-    return TlsSettings(certificate=certificate, key=key, authority=ca)

@@ -10,10 +10,19 @@ import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from braid.cli.connection_options import (
+    BROKER_DEFAULT,
+    Authority,
+    Broker,
+    Certificate,
+    Key,
+    Token,
+    tls_settings,
+)
 from braid.cli.terminal import examples
 from braid.errors import ConfigurationError
 
@@ -21,9 +30,6 @@ if TYPE_CHECKING:
     from braid.cli.overlay_crawl import Door
 
 __all__ = ["overlay"]
-
-BROKER_DEFAULT: Final = "127.0.0.1:7000"
-
 
 overlay = typer.Typer(
     help="Look at the network of brokers, and change it.",
@@ -33,29 +39,6 @@ overlay = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_Broker = Annotated[
-    str,
-    typer.Option(
-        "--broker",
-        "-b",
-        metavar="ADDRESS",
-        envvar="BRAID_BROKER",
-        help="host:port, braid://host:port or braids://host:port (TLS).",
-    ),
-]
-_Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Says who you are; best given by BRAID_TOKEN."
-    ),
-]
-_Authority = Annotated[
-    Path | None, typer.Option("--ca", metavar="FILE", help="Believe certificates signed by these. Means TLS.")
-]
-_Certificate = Annotated[
-    Path | None, typer.Option("--certificate", metavar="FILE", help="The certificate to show. Means TLS.")
-]
-_Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of that certificate.")]
 _Timeout = Annotated[
     float,
     typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long one broker may take to answer."),
@@ -66,14 +49,8 @@ def _door(
     token: str | None, ca: Path | None, certificate: Path | None, key: Path | None, timeout: float
 ) -> Door:
     from braid.cli.overlay_crawl import Door
-    from braid.runtime.tls import TlsSettings
 
-    if key is not None and certificate is None:
-        raise ConfigurationError("--key is the key of a certificate; give --certificate as well")
-    tls = None
-    if ca is not None or certificate is not None:
-        tls = TlsSettings(certificate=certificate, key=key, authority=ca)
-    return Door(token, tls, timeout)
+    return Door(token, tls_settings(ca, certificate, key), timeout)
 
 
 @overlay.command(
@@ -84,13 +61,13 @@ def _door(
     )
 )
 def show(
-    broker: _Broker = BROKER_DEFAULT,
+    broker: Broker = BROKER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 3.0,
 ) -> None:
     """Show the whole network as it is seen from one broker, with soft links where there are any.
@@ -115,12 +92,12 @@ def show(
 
 @overlay.command(epilog=examples("braid overlay append --broker 127.0.0.1:7003 --to 127.0.0.1:7000"))
 def append(
-    broker: _Broker,
+    broker: Broker,
     to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="The broker to hang it on.")],
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 10.0,
 ) -> None:
     """Hang a running broker that has no links on another one, and wait until the link is up.
@@ -136,11 +113,11 @@ def append(
 
 @overlay.command(epilog=examples("braid overlay detach --broker 127.0.0.1:7003"))
 def detach(
-    broker: _Broker,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    broker: Broker,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 10.0,
 ) -> None:
     """Take an outer broker without subscribers off the network; it goes on running alone.
@@ -158,11 +135,11 @@ def detach(
 @overlay.command(epilog=examples("braid overlay forget C --broker 127.0.0.1:7000"))
 def forget(
     neighbour: Annotated[str, typer.Argument(metavar="ID", help="The neighbour that will not come back.")],
-    broker: _Broker = BROKER_DEFAULT,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    broker: Broker = BROKER_DEFAULT,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 10.0,
 ) -> None:
     """Have a broker give up a neighbour that is gone for good, and drop what it keeps for it.
@@ -188,15 +165,15 @@ def strategy(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="S0, S1, S2, SH or SB; left out, nothing changes.")
     ] = None,
-    broker: _Broker = BROKER_DEFAULT,
+    broker: Broker = BROKER_DEFAULT,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Every broker of the network, not just this one.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 10.0,
 ) -> None:
     """Say by which strategy publications are forwarded, or choose another one while traffic flows.
@@ -231,7 +208,7 @@ def strategy(
     )
 )
 def top(
-    broker: _Broker = BROKER_DEFAULT,
+    broker: Broker = BROKER_DEFAULT,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two looks.")
     ] = 2.0,
@@ -239,10 +216,10 @@ def top(
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many looks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per look.")] = False,
-    token: _Token = None,
-    ca: _Authority = None,
-    certificate: _Certificate = None,
-    key: _Key = None,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
     timeout: _Timeout = 3.0,
 ) -> None:
     """Watch what every broker of the network is doing: publications in and out, queues, links, clients.
