@@ -105,6 +105,8 @@ class BarChart:
     groups: Sequence[str]
     bars: Sequence[Bars]
     caption: str = ""
+    x_label: str = ""
+    """What the groups are, where their names do not say it."""
 
 
 Chart = LineChart | BarChart
@@ -193,6 +195,7 @@ def _draw_bars(axes: Axes, chart: BarChart) -> None:
                 )
     axes.set_xticks(range(len(chart.groups)), chart.groups)
     axes.grid(visible=False, axis="x")
+    axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     tallest = max(top for bars in chart.bars for top in _tops(bars))
     axes.set_ylim(0, 1.25 * tallest or 1)  # room for the legend

@@ -232,7 +232,7 @@ def bar_chart(
         if row.metric == metric and all(row.labels.get(key) == value for key, value in (where or {}).items())
     ]
     values = dict.fromkeys(row.labels[groups] for row in chosen)
-    if all(isinstance(value, int | float) for value in values):
+    if all(map(_is_number, values)):
         values = dict.fromkeys(sorted(values, key=float))
     group_names = [str(value) for value in values]
     found: dict[str, dict[str, Row]] = {}
@@ -253,7 +253,12 @@ def bar_chart(
             for each, of_group in found.items()
         ],
         caption=caption,
+        x_label=groups.replace("_", " ") if all(map(_is_number, values)) else "",
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def curve(name: str, runs: Sequence[Mapping[int, float]], places: Sequence[int]) -> Series:
