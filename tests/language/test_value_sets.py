@@ -20,6 +20,7 @@ from braid.language.intervals import (
     overlaps,
     union,
     union_of_all,
+    within,
 )
 from braid.language.text import value_set_text
 from braid.language.value_sets import (
@@ -221,6 +222,8 @@ def test_intervals_against_sets_of_integers(first: set[int], second: set[int], l
     assert complement(ours, LINE) == as_intervals(set(range(*LINE)) - first)
     assert [contains(ours, point) for point in range(*LINE)] == [point in first for point in range(*LINE)]
     assert overlaps(ours, low, high) is bool(first & set(range(low, high)))
+    assert within(ours, theirs) is (first <= second)
+    assert within(intersection(ours, theirs), ours)
 
 
 def test_the_top_of_the_strings() -> None:

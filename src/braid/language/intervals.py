@@ -25,6 +25,7 @@ __all__ = [
     "overlaps",
     "union",
     "union_of_all",
+    "within",
 ]
 
 
@@ -111,6 +112,21 @@ def complement(intervals: Intervals, line: tuple[Any, Any]) -> Intervals:
     if position < end:
         result.append((position, end))
     return tuple(result)
+
+
+def within(inner: Intervals, outer: Intervals) -> bool:
+    """Whether every point of the one is in the other."""
+    if inner == outer or not inner:
+        return True
+    rest = iter(outer)
+    begin, end = next(rest, (TOP, None))
+    for low, high in inner:
+        # Between any two there is a gap, so it is within one of them or not at all.
+        while end is not None and end < high:
+            begin, end = next(rest, (TOP, None))
+        if end is None or low < begin:
+            return False
+    return True
 
 
 def contains(intervals: Intervals, point: Any) -> bool:

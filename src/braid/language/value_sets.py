@@ -22,6 +22,7 @@ from braid.language.intervals import (
     overlaps,
     union,
     union_of_all,
+    within,
 )
 from braid.language.values import (
     INT_MAX,
@@ -116,7 +117,13 @@ class ValueSet:
 
     def covers(self, other: ValueSet) -> bool:
         """Whether every value of `other` is here too."""
-        return self == other or self.intersection(other) == other
+        return (
+            (self.null or not other.null)
+            and within(other.booleans, self.booleans)
+            and within(other.integers, self.integers)
+            and within(other.floats, self.floats)
+            and within(other.strings, self.strings)
+        )
 
     def disjoint(self, other: ValueSet) -> bool:
         """Whether no value is in both."""

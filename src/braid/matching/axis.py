@@ -245,6 +245,18 @@ class Axis:
             rank = kind if kind <= TRUE else ABSENT
         return rank, rank
 
+    def string_ranks_of(self, column: Column) -> npt.NDArray[np.int64]:
+        """The rank of every string of a column; 0 for everything else."""
+        ranks = np.zeros(len(column), np.int64)
+        known: dict[str, int] = {}
+        for row in np.flatnonzero(column.kinds == STRING).tolist():
+            text = column.values[row]
+            rank = known.get(text)
+            if rank is None:
+                rank = known[text] = self._string_rank(text)
+            ranks[row] = rank
+        return ranks
+
     def starts_of(self, ranks: IntArray) -> npt.NDArray[np.int64]:
         """The ordinals at which stretches of the number line begin; an end of it for other ranks."""
         return self._start_of_rank.take(ranks, mode="clip")

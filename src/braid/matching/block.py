@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braid.matching.answers import Answer, GroupLayout, set_bits
-from braid.matching.columns import NUMBER, BoolArray, IntArray, WordArray
+from braid.matching.columns import NUMBER, STRING, BoolArray, IntArray, WordArray
 from braid.matching.lookup import CHUNK_WORDS
 
 if TYPE_CHECKING:
@@ -179,11 +179,18 @@ class Block:
         for lane in self.lanes:
             if not lane.axis.exact:
                 column = lookup.batch.column(lane.axis.name)
+                kinds = column.kinds[chosen]
                 # Exact for all numbers, the sure ones too: telling them apart would take longer.
-                other = column.kinds[chosen] != NUMBER
-                keep &= lane.accepts(rows, column.ordinals[chosen]) | other
+                other = kinds != NUMBER
+                if column.uniform or not other.all():
+                    keep &= lane.accepts(rows, column.ordinals[chosen]) | other
                 if not column.uniform:
-                    # Strings and large integers have no ordinal, so the filter itself decides.
+                    strings = np.flatnonzero(kinds == STRING)
+                    if len(strings):
+                        ranks = lookup.string_ranks(lane.axis)[chosen[strings]]
+                        keep[strings] &= lane.accepts_ranks(rows[strings], ranks)
+                        other[strings] = False
+                    # What else has no ordinal, large integers above all, is decided by the filter itself.
                     boxes |= other & ~lane.sure(lookup.cells(lane.axis)[chosen], rows)
         in_doubt = keep & boxes
         if self._residual is not None:

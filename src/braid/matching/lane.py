@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from braid.matching.axis import Axis
     from braid.matching.columns import BoolArray, IntArray, WordArray
 
@@ -28,6 +30,7 @@ class Lane:
     """The bounds that the filters of one block put on one attribute."""
 
     __slots__ = (
+        "_end_of_entry",
         "_entry_of_row",
         "_highs",
         "_lows",
@@ -61,6 +64,7 @@ class Lane:
         self._row_of_cell = np.full(axis.cells, -1, np.int16)
         self._used = 0
         self._entry_of_row: IntArray | None = None
+        self._end_of_entry: IntArray | None = None
         self.words = (size + 63) // 64
         self.maps: WordArray = np.empty((0, self.words if axis.exact else 2 * self.words), np.uint64)
         """One row per cell that was asked for: the words of *can*, then, unless exact, of *surely*."""
@@ -84,6 +88,16 @@ class Lane:
 
     def accepts(self, rows: IntArray, ordinals: npt.NDArray[np.int64]) -> BoolArray:
         """For pairs of a filter and a number: whether the filter accepts the number, exactly."""
+        return self._accepted(rows, ordinals, self.axis.starts_of)
+
+    def accepts_ranks(self, rows: IntArray, ranks: npt.NDArray[np.int64]) -> BoolArray:
+        """The same for the ranks of values that are no numbers."""
+        return self._accepted(rows, ranks, _as_they_are)
+
+    def _accepted(
+        self, rows: IntArray, points: npt.NDArray[np.int64], starts_of: Callable[[IntArray], IntArray]
+    ) -> BoolArray:
+        """Whether filters accept points; `starts_of` says at which points ranks begin."""
         if self._entry_of_row is None:
             small = np.int16 if len(self._rows) < 2**15 else np.int32
             self._entry_of_row = np.full(self._size, -1, small)
@@ -91,23 +105,33 @@ class Lane:
         entry = self._entry_of_row[rows]
         result = np.asarray(entry < 0)
         if not self._many and len(rows) <= FEW_PAIRS:
-            lows, highs = self.axis.starts_of(self._lows[entry]), self.axis.starts_of(self._highs[entry])
-            result |= (lows <= ordinals) & (ordinals < highs)
+            result |= (starts_of(self._lows[entry]) <= points) & (points < starts_of(self._highs[entry]))
             return result
         pending = np.flatnonzero(~result)
-        while len(pending):
-            at = entry[pending]
-            lows, highs = self.axis.starts_of(self._lows[at]), self.axis.starts_of(self._highs[at])
-            inside = (lows <= ordinals[pending]) & (ordinals[pending] < highs)
-            result[pending[inside]] = True
-            if not self._many:
-                break
-            # A filter's further intervals follow its first.
-            pending = pending[~inside]
-            entry[pending] += 1
-            pending = pending[entry[pending] < len(self._rows)]
-            pending = pending[self._rows[entry[pending]] == rows[pending]]
+        points = points[pending]
+        at = self._interval_of(entry[pending], points, starts_of) if self._many else entry[pending]
+        result[pending] = (starts_of(self._lows[at]) <= points) & (points < starts_of(self._highs[at]))
         return result
+
+    def _interval_of(
+        self, first: IntArray, points: npt.NDArray[np.int64], starts_of: Callable[[IntArray], IntArray]
+    ) -> IntArray:
+        """For the first intervals of filters and a point each: the filter's only interval that can hold it.
+
+        A filter's intervals follow each other on the axis, so that is the last one that does not begin behind
+        the point, or the first one if all do. All filters are searched at once, by halves.
+        """
+        if self._end_of_entry is None:
+            ends = np.flatnonzero(np.append(np.diff(self._rows.astype(np.int32)) != 0, True)) + 1
+            self._end_of_entry = np.repeat(ends, np.diff(ends, prepend=0))
+        begun: IntArray = first.astype(np.int64)
+        behind = self._end_of_entry[first]
+        while (behind - begun > 1).any():
+            middle = (begun + behind) // 2
+            # Where one interval is left, it stays.
+            before = (starts_of(self._lows[middle]) <= points) | (behind - begun == 1)
+            begun, behind = np.where(before, middle, begun), np.where(before, behind, middle)
+        return begun
 
     @property
     def bytes(self) -> int:
@@ -151,3 +175,7 @@ class Lane:
         elif len(self._rows):
             spread[..., self._rows] = inside
         return spread
+
+
+def _as_they_are(ranks: IntArray) -> IntArray:
+    return ranks

@@ -65,7 +65,7 @@ class Interner:
 class Lookup:
     """A batch on its way through one segment: what its values come to, found once per attribute."""
 
-    __slots__ = ("_cells", "_codes", "_interners", "_present", "_scratch", "batch")
+    __slots__ = ("_cells", "_codes", "_interners", "_present", "_scratch", "_string_ranks", "batch")
 
     def __init__(self, batch: Batch, interners: Mapping[str, Interner]) -> None:
         self.batch = batch
@@ -73,6 +73,7 @@ class Lookup:
         self._cells: dict[str, npt.NDArray[np.integer[Any]]] = {}
         self._codes: dict[str, npt.NDArray[np.int64]] = {}
         self._present: dict[str, BoolArray] = {}
+        self._string_ranks: dict[str, npt.NDArray[np.int64]] = {}
         self._scratch: dict[int, WordArray] = {}
 
     def codes(self, name: str) -> npt.NDArray[np.int64]:
@@ -96,6 +97,13 @@ class Lookup:
         if cells is None:
             cells = self._cells[axis.name] = axis.cells_of(self.batch.column(axis.name))
         return cells
+
+    def string_ranks(self, axis: Axis) -> npt.NDArray[np.int64]:
+        """The rank of each publication's string on an axis; of what is no string, any."""
+        ranks = self._string_ranks.get(axis.name)
+        if ranks is None:
+            ranks = self._string_ranks[axis.name] = axis.string_ranks_of(self.batch.column(axis.name))
+        return ranks
 
     def present(self, axis: Axis) -> BoolArray:
         """Which publications have the attribute of an axis."""
