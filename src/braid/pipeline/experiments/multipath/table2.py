@@ -309,8 +309,8 @@ EXPERIMENT = Experiment(
         "minutes includes the time in which the mesh is built: compare the window from_cold. How fast the "
         "mesh is built is left open by the paper; the figures over time show ours. The window "
         f"{_SLOW_WINDOW} is the whole of runs whose soft links are reviewed {_SLOW_REVIEWS} times instead "
-        f"of {_REVIEWS}: with a mesh that grows so slowly, the mean comes close to the paper's. The paper's S2 and SH are the same algorithm at this load and differ by 10 %, which is its "
-        "own spread.",
+        f"of {_REVIEWS}: with a mesh that grows so slowly, the mean comes close to the paper's. The paper's "
+        "S2 and SH are the same algorithm at this load and differ by 10 %, which is its own spread.",
         "yield": "It follows from the pure forwarders; see there.",
         "load_exchange_bytes_share": "The paper gives a bound, below 2 %, not a value. Only what changed by "
         "a tenth is told.",
