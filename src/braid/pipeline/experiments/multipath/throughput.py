@@ -26,7 +26,7 @@ _RATE_PER_MINUTE = 3_600.0
 _SATURATION_US = 17_000
 """Processing time of a publication at which the busiest broker of the tree is busy all the time."""
 _LOAD = 2.0
-_DURATIONS_S: Mapping[Scale, float] = {"quick": 60.0, "paper": 240.0}
+_DURATIONS_S: Mapping[Scale, float] = {"quick": 60.0, "paper": 120.0}
 _REVIEWS = 30
 # Brokers that are overloaded by processing have no uplink limit; SH goes by what they can process.
 _NETWORKS: Mapping[Scale, Sequence[tuple[str, str]]] = {
