@@ -97,9 +97,10 @@ def test_table_2(spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPa
     assert converged["S0"] < converged["S1"] <= converged["S2"] == converged["SH"] < converged["SB"]
     cold = values(result, "yield", window="from_cold", **at)
     assert cold["S2"] < converged["S2"]
-    slowly = values(result, "yield", window="from_cold_slowly", **at)
+    # Reviews are a second apart at least, so both paces are the same here.
+    slowly = values(result, "yield", window="from_cold_slowly", dataset="DT1")
     assert list(slowly) == ["S1", "S2"]
-    assert slowly["S2"] <= cold["S2"], "reviews are a second apart at least, so both are as quick here"
+    assert slowly["S2"] <= values(result, "yield", window="from_cold", dataset="DT1", fanout=35)["S2"]
     assert set(values(result, "duplicates", window="converged", **at).values()) == {0}
     deliveries = values(result, "deliveries", window="from_cold", **at)
     assert len(set(deliveries.values())) == 1, "every strategy delivers the same"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,9 +40,10 @@ _METHOD = (
     "arrive at brokers are counted apart, and their time is part of the time. Acknowledgements wait up to a "
     "second for company, or for 64 frames. Publications are made, encoded and matched ahead in chunks within "
     "the time. Every delivery is counted, and a wrong count ends the run. The time until all tables are "
-    "complete is not part of it; the median of the windows counts. Memory is what stays allocated, per "
-    "machine: a peer that does nothing, a broker with its links, and a broker with routing tables and its "
-    "share of the stations."
+    "complete is not part of it; the median of the windows counts. The cases take turns, a window each, and "
+    "what a case costs is the median of its ratios to everything off in the same round. Memory is what stays "
+    "allocated, per machine: a peer that does nothing, a broker with its links, and a broker with routing "
+    "tables and its share of the stations."
 )
 _ACKNOWLEDGE_DELAY_US = 1_000_000
 _WARM_UP_US = 8_000_000
@@ -54,8 +55,9 @@ _BODY = bytes(100)
 _GOALS = {"the least": 60_000, "the goal": 150_000}
 
 _Options: TypeAlias = "dict[str, bool]"
+_PLAIN = "everything off"
 _CASES: dict[str, _Options] = {
-    "everything off": {},
+    _PLAIN: {},
     "checkers": {"checkers": True},
     "trace": {"trace": True},
     "codec": {"codec": True},
@@ -77,7 +79,7 @@ class SimulatorBenchSettings:
     paper."""
     publications: int = 2_000
     """In each window."""
-    windows: int = 3
+    windows: int = 5
     gap_us: int = 500
     """Between two publications."""
     peers: int = 2_000
@@ -99,9 +101,7 @@ def bench_simulator(
     cells: list[dict[str, Any]] = []
     with on_one_core() as alone:
         for matches in settings.matches:
-            for name, options in _CASES.items():
-                progress(f"{matches} brokers want a publication, {name}")
-                cells.append({"matches": matches, "case": name, **_measured(settings, matches, options)})
+            cells += _measured(settings, matches, progress)
         progress("memory")
         memory = _memory(settings)
     return {
@@ -116,7 +116,7 @@ def bench_simulator(
 
 
 def _goals(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    plain = [cell for cell in cells if cell["case"] == next(iter(_CASES))]
+    plain = [cell for cell in cells if cell["case"] == _PLAIN]
     return [
         {
             "goal": f"publications crossing links per CPU second, {cell['matches']} brokers want it: {what}",
@@ -255,14 +255,29 @@ def _patient() -> dict[str, Any]:
     return {"acknowledge_delay_us": _ACKNOWLEDGE_DELAY_US}
 
 
-def _measured(settings: SimulatorBenchSettings, matches: int, options: _Options) -> dict[str, Any]:
-    simulation = _Simulation(settings, matches, options)
-    try:
-        simulation.warm_up()
-        windows = [simulation.window(number) for number in range(settings.windows)]
-    finally:
-        simulation.close()
+def _measured(
+    settings: SimulatorBenchSettings, matches: int, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """All cases of one workload, in rounds of one window for each."""
+    with ExitStack() as stack:
+        simulations: dict[str, _Simulation] = {}
+        for name, options in _CASES.items():
+            progress(f"{matches} brokers want a publication, {name}: making the network")
+            simulations[name] = stack.enter_context(closing(_Simulation(settings, matches, options)))
+            simulations[name].warm_up()
+        rounds = []
+        for number in range(settings.windows):
+            progress(f"{matches} brokers want a publication, round {number + 1} of {settings.windows}")
+            rounds.append({name: simulation.window(number) for name, simulation in simulations.items()})
+    return [
+        {"matches": matches, "case": name, **_summary([each[name] for each in rounds], rounds)}
+        for name in _CASES
+    ]
+
+
+def _summary(windows: list[dict[str, float]], rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     rates = [window["messages"] / window["seconds"] for window in windows]
+    plain = [each[_PLAIN]["messages"] / each[_PLAIN]["seconds"] for each in rounds]
     totals = {name: sum(window[name] for window in windows) for name in windows[0]}
     return {
         "messages_per_second": {
@@ -270,6 +285,9 @@ def _measured(settings: SimulatorBenchSettings, matches: int, options: _Options)
             "best": significant(max(rates)),
             "worst": significant(min(rates)),
         },
+        "cpu_relative_to_everything_off": significant(
+            statistics.median(fastest / rate for fastest, rate in zip(plain, rates, strict=True))
+        ),
         "messages": totals["messages"],
         "other_frames_at_brokers": totals["other_frames"],
         "published": totals["published"],

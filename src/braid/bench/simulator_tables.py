@@ -34,7 +34,7 @@ def _rates(cells: list[dict[str, Any]]) -> Table:
     table = Table(title="Messages per CPU second", title_justify="left", title_style="bold")
     table.add_column("wanted at")
     table.add_column("with")
-    for title in ("median", "best", "worst", "messages", "other frames", "per publication"):
+    for title in ("median", "best", "worst", "CPU", "messages", "other frames", "per publication"):
         table.add_column(title, justify="right")
     for cell in cells:
         rates = cell["messages_per_second"]
@@ -42,6 +42,7 @@ def _rates(cells: list[dict[str, Any]]) -> Table:
             rates["median"],
             rates["best"],
             rates["worst"],
+            cell["cpu_relative_to_everything_off"],
             cell["messages"],
             cell["other_frames_at_brokers"],
             cell["messages_per_publication"],

@@ -137,7 +137,7 @@ def _points(plan: Plan) -> list[Point]:
         for strategy in _COVERING_STRATEGIES
         for seed in range(1, min(2, plan.seeds) + 1)
     ]
-    slow = strategy_points(plan, _SLOW_STRATEGIES, reviews=_SLOW_REVIEWS)
+    slow = strategy_points(plan, _SLOW_STRATEGIES, ["DT1"], reviews=_SLOW_REVIEWS)
     return [*measured, *slow, *watched, *covering]
 
 
