@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.protocol.destinations import digest_of, packed_destinations
-from braid.routing import Anchored, DuplicateFilter
+from braid.protocol.duplicates import DuplicateFilter
+from braid.routing import Anchored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

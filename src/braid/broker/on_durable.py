@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
+from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.effects import Persist, ReadLog
 from braid.protocol.log import (
     AcknowledgeLog,
@@ -24,7 +25,6 @@ from braid.protocol.log import (
     LogRow,
 )
 from braid.protocol.messages import Done, Failed, StoredPublications
-from braid.routing import DuplicateFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

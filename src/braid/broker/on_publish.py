@@ -15,8 +15,9 @@ from braid.broker.settling import Pending, Unsettled
 from braid.errors import PublicationError, RemoteProtocolError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
+from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.messages import PublishRefused, Settled
-from braid.routing import Anchored, DuplicateFilter, MultipathForwarding, TreeForwarding
+from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

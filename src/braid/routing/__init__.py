@@ -14,7 +14,6 @@ from __future__ import annotations
 from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.covering_set import Change, CoveringSet, Removal
 from braid.routing.delegation import split_destinations
-from braid.routing.duplicates import DuplicateFilter
 from braid.routing.forwarding import Forwarding, TreeForwarding
 from braid.routing.multipath import Anchored, MultipathForwarding
 from braid.routing.neighbour import LinkStatistics, Tell, Verb
@@ -33,7 +32,6 @@ __all__ = [
     "Anchored",
     "Change",
     "CoveringSet",
-    "DuplicateFilter",
     "Forwarding",
     "LinkStatistics",
     "MultipathForwarding",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braid.errors import ConfigurationError
-from braid.routing import DuplicateFilter
+from braid.protocol.duplicates import DuplicateFilter
 
 if TYPE_CHECKING:
     from random import Random
