@@ -222,7 +222,7 @@ class Conversation:
     def _state(self, rest: str) -> None:
         core = self.network.cores[rest]
         statistics = core.statistics()
-        held_up = sorted(client.name for client in core._reception.clients if client.held_up_by)
+        held_up = sorted(client.name for client in core._reception.clients if client.channel.withheld)
         self._lines.append(
             f"{statistics['clients_behind']} behind, {statistics['counters']['dropped']} dropped, "
             f"held up: {', '.join(held_up) or 'nobody'}"

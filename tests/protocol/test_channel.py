@@ -197,7 +197,8 @@ class TwoChannels(RuleBasedStateMachine):
 
     @rule(which=SIDES, withheld=st.booleans())
     def withhold(self, which: int, withheld: bool) -> None:
-        self.sides[which].channel.withheld = withheld
+        channel = self.sides[which].channel
+        (channel.hold_credit if withheld else channel.release_credit)("slow")
 
     @rule(which=SIDES, writable=st.booleans())
     def fill(self, which: int, writable: bool) -> None:
@@ -265,7 +266,8 @@ class TwoChannels(RuleBasedStateMachine):
         if not self.connected:
             self.resume()
         for side in self.sides:
-            side.channel.withheld = side.channel.holding = False
+            side.channel.release_credit("slow")
+            side.channel.holding = False
             side.channel.writable = True
         for _ in range(2000):
             for which in (0, 1):
@@ -372,11 +374,15 @@ def test_a_gap_and_too_much_are_refused() -> None:
 
 def test_no_credit_is_given_while_it_is_withheld() -> None:
     channel = connected(window_bytes=1000)
-    channel.withheld = True
+    channel.hold_credit("slow")
+    channel.hold_credit("full")
     first = batch_of(1, 500, care=False)
     channel.accept(Frame(1, first))
     assert channel.acknowledgement() == Acknowledgement(1, 0, 1000)
-    channel.withheld = False
+    assert not channel.release_credit("unheard of")
+    assert not channel.release_credit("slow")
+    assert channel.withheld
+    assert channel.release_credit("full")
     assert channel.acknowledgement_due()
     assert channel.acknowledgement() == Acknowledgement(1, 0, 1000 + first.size)
     assert channel.acknowledgement() is None
@@ -495,7 +501,9 @@ def test_accepting_quietly_is_what_accepting_and_settling_would_have_done(
 ) -> None:
     usual: Channel[int] = Channel(SETTINGS)
     quick: Channel[int] = Channel(SETTINGS)
-    usual.withheld = quick.withheld = withheld
+    if withheld:
+        usual.hold_credit("slow")
+        quick.hold_credit("slow")
     for number, (size, quietly, pause) in enumerate(sizes, 1):
         batch = batch_of(number, size, care=False)
         batch.flags = 0

@@ -12,6 +12,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
+from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
+from braid.broker.draining import Draining
 from braid.broker.express import Express
 from braid.broker.joining import joined
 from braid.broker.on_ask import OperatorDesk
@@ -26,7 +28,7 @@ from braid.broker.postroom import Postroom
 from braid.broker.reception import Reception
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
-from braid.protocol.effects import Close, Drained, Pause, Send
+from braid.protocol.effects import Close, Pause
 from braid.protocol.inputs import (
     Closed,
     Drain,
@@ -81,9 +83,6 @@ __all__ = ["BrokerCore"]
 # Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
 # some hundred bytes.
 ANSWERS_MAX = 200_000
-
-# Publications of clients that left before this broker was ready. All of a few clients' windows fit.
-LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 
 # Between two steps of tidying, so that others have their turn.
 TIDY_PAUSE_US = 1_000
@@ -184,12 +183,11 @@ class BrokerCore:
         self._mesh.when_seen = self._delegated.look_again
         self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
         self._subscriptions.when_advertised = self._publish.release
-        self._left_behind: list[Client] = []
-        self._left_behind_bytes = 0
         self._review_at_us: int | None = None
         self._tidy_at_us: int | None = None
-        self._drain_until_us: int | None = None
-        self._drained = False
+        self._draining = Draining(
+            self._postroom, self._reception, self._links, self._mesh, self._publish, self._durables
+        )
         self._deadline_us = 0
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
@@ -266,7 +264,8 @@ class BrokerCore:
         elif isinstance(stimulus, LogRead):
             self._durables.was_read(stimulus)
         elif isinstance(stimulus, Drain):
-            self._drain()
+            self._draining.begin()
+            self._review_at_us = None
         elif not isinstance(stimulus, Tick):
             raise TypeError(f"{stimulus!r} is no input")
         self._on_time(now_us)
@@ -275,7 +274,7 @@ class BrokerCore:
         self._durables.collect()
         effects = self._postroom.collect()
         self._deadline_us = self._next_deadline_us()
-        self._calm = not self._links.holding and self._tidy_at_us is None
+        self._calm = not (self._links.holding or self._draining.begun) and self._tidy_at_us is None
         return effects
 
     def next_deadline_us(self) -> int | None:
@@ -321,6 +320,8 @@ class BrokerCore:
 
     def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
         """Handle frames in order; neighbouring batches and subscriptions are handled together."""
+        if self._draining.begun and isinstance(party, Client):
+            frames = self._draining.admitted(party, frames)
         for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
             if party.connection is None:
                 return  # something before has ended it
@@ -481,20 +482,7 @@ class BrokerCore:
         # What it was to get is nobody's care any more; what it published goes its way.
         for release in client.channel.abandon():
             release()
-        if client.unrouted and not self._links.ready:
-            self._leave_behind(client)
-
-    def _leave_behind(self, client: Client) -> None:
-        """Keep what it published until it can be routed: it may have heard that it was received."""
-        size = sum(batch.size for batch, _ in client.unrouted)
-        if self._left_behind_bytes + size > LEFT_BEHIND_BYTES_MAX:
-            rows = sum(len(batch) for batch, _ in client.unrouted)
-            self._postroom.note(
-                "warning", "publications of a client that left were dropped", client=client.name, count=rows
-            )
-            return
-        self._left_behind_bytes += size
-        self._left_behind.append(client)
+        self._publish.leave_behind(client)
 
     # Time.
 
@@ -542,7 +530,9 @@ class BrokerCore:
         self._links.tell_completeness()
         self._links.review_readiness()
         self._review_mesh(now_us)
-        self._review_drain(now_us)
+        if self._draining.begun:
+            self._review_at_us = now_us + DRAINING_REVIEW_US
+            self._draining.review(now_us)
 
     def _review_mesh(self, now_us: int) -> None:
         self._express.add_up()  # it looks at what was passed on
@@ -552,44 +542,16 @@ class BrokerCore:
     def _release_publications(self) -> None:
         """Clients' publications are accepted from now on; some may have come already."""
         self._delegated.look_again()
-        left_behind, self._left_behind = self._left_behind, []
-        for client in (*left_behind, *self._reception.clients):
+        self._publish.release_left_behind()
+        for client in self._reception.clients:
             self._publish.release(client)
-
-    # Stopping.
-
-    def _drain(self) -> None:
-        if self._drain_until_us is None:
-            self._drain_until_us = self._postroom.now_us + self.settings.drain_us_max
-            self._reception.closed = True
-            self._review_at_us = None
-            for client in self._reception.clients:
-                client.channel.withheld = True
-            self._postroom.note("info", "draining")
-
-    def _review_drain(self, now_us: int) -> None:
-        if self._drain_until_us is None or self._drained:
-            return
-        self._review_at_us = now_us + 20_000
-        busy = not self._durables.idle or any(
-            not party.channel.idle for party in self._reception.parties.values()
-        )
-        if busy and now_us < self._drain_until_us:
-            return
-        for connection, party in list(self._reception.parties.items()):
-            self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
-            self._postroom.effect(Close(connection, "shutting down"))
-            party.connection = None
-        self._postroom.note("info", "drained", everything_taken=not busy)
-        self._drained = True
-        self._postroom.effect(Drained())
 
     # For people and metrics.
 
     @property
     def ready(self) -> bool:
         """Whether publications are accepted."""
-        return self._links.ready and self._drain_until_us is None and not self._durables.failed
+        return self._links.ready and not self._draining.begun and not self._durables.failed
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from braid.broker.bottleneck import Bottleneck
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
@@ -52,8 +53,7 @@ class DelegatedDesk:
         self._mesh = mesh
         self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
         self._lobby_bytes = 0
-        self._held_up: set[Party] = set()
-        """Those who get no credit because too much waits in the lobby."""
+        self._bottleneck = Bottleneck("the lobby")
         mesh.when_reviewed = self.look_again
 
     # What enters as a set.
@@ -139,9 +139,7 @@ class DelegatedDesk:
             care = pending.share() if pending is not None else None
             self._wait(batch.readdressed(route=delegation.unknown), care, self._postroom.now_us)
             if source is not None and self._lobby_bytes > LOBBY_BYTES_MAX:
-                self._held_up.add(source)
-                source.held_up_by.add(self)
-                source.channel.withheld = True
+                self._bottleneck.hold_up(source)
 
     def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes) -> None:
         """The same for a single publication that nobody waits for."""
@@ -220,12 +218,8 @@ class DelegatedDesk:
         self._lobby_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)
-        if self._held_up and self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
-            for source in self._held_up:
-                source.held_up_by.discard(self)
-                source.channel.withheld = bool(source.held_up_by)
-                self._postroom.changed(source)
-            self._held_up.clear()
+        if self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
+            self._postroom.open(self._bottleneck)
 
     def _knows_all(self) -> bool:
         return self._links.ready and not self._links.holding

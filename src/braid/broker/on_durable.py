@@ -10,6 +10,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
@@ -122,7 +123,7 @@ class DurableDesk:
         self._unsafe: dict[int, list[Callable[[], None]]] = {}
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
-        self._held_up: set[Party] = set()
+        self._bottleneck = Bottleneck("the store")
         self.failed = False
         """The store has refused work: what is durable is not safe here."""
 
@@ -329,9 +330,7 @@ class DurableDesk:
         if pending is not None:
             self._when_safe.append(pending.share())
         if self.unsafe_bytes > self._settings.persist_bytes_max:
-            self._held_up.add(source)
-            source.held_up_by.add(self)
-            source.channel.withheld = True
+            self._bottleneck.hold_up(source)
 
     def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
         self.unsafe_bytes -= size
@@ -432,12 +431,8 @@ class DurableDesk:
             return
         for then in waiting:
             then()
-        if self._held_up and self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
-            for source in self._held_up:
-                source.held_up_by.discard(self)
-                source.channel.withheld = bool(source.held_up_by)
-                self._postroom.changed(source)
-            self._held_up.clear()
+        if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
+            self._postroom.open(self._bottleneck)
 
     def collect(self) -> None:
         """At the end of a turn: ask for all its store work in one transaction."""

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PublishDesk"]
 
+UNROUTED = "unrouted"
+"""Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
+
+# Publications of clients that left before these were routed. All of a few clients' windows fit.
+LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
+
 Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 
 
@@ -95,6 +101,7 @@ class PublishDesk:
         self._subscriptions = subscriptions
         self._durables = durables
         self._links = links
+        self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
 
@@ -115,8 +122,7 @@ class PublishDesk:
             self.release(client)
         if client.unrouted:
             # Without further credit, what is kept stays within the window that the client has.
-            client.held_up_by.add(self)
-            client.channel.withheld = True
+            client.channel.hold_credit(UNROUTED)
 
     def release(self, client: Client) -> None:
         """Route what was kept, as soon as everybody knows that it may come."""
@@ -135,12 +141,38 @@ class PublishDesk:
 
     def _route_kept(self, client: Client) -> None:
         kept, client.unrouted = client.unrouted, []
-        if self in client.held_up_by:
-            client.held_up_by.discard(self)
-            client.channel.withheld = bool(client.held_up_by)
+        if client.channel.release_credit(UNROUTED):
             self._postroom.changed(client)
         if kept:
             self._route(client, kept)
+
+    def leave_behind(self, client: Client) -> None:
+        """A client has gone: what it published and is not routed yet is kept until it can be.
+
+        It may have heard that it was received.
+        """
+        if not client.unrouted:
+            return
+        self._left_behind = [each for each in self._left_behind if each.unrouted]
+        size = sum(batch.size for each in (*self._left_behind, client) for batch, _ in each.unrouted)
+        if size <= LEFT_BEHIND_BYTES_MAX:
+            self._left_behind.append(client)
+            return
+        rows = sum(len(batch) for batch, _ in client.unrouted)
+        client.unrouted.clear()
+        self._postroom.note(
+            "warning", "publications of a client that left were dropped", client=client.name, count=rows
+        )
+
+    def release_left_behind(self) -> None:
+        """Route what clients have left behind."""
+        for client in self._left_behind:
+            self.release(client)
+
+    @property
+    def unrouted(self) -> bool:
+        """Whether clients that have gone have left something behind that is not routed yet."""
+        return any(client.unrouted for client in self._left_behind)
 
     @property
     def expects_anything(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from braid.broker.access import ANONYMOUS
+from braid.broker.bottleneck import Bottleneck
 from braid.broker.settling import Pending, SettleLine
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 
@@ -37,11 +38,10 @@ class Party:
     __slots__ = (
         "again",
         "behind_since_us",
+        "bottleneck",
         "channel",
         "connection",
         "heard_at_us",
-        "held_up_by",
-        "holds_up",
         "line",
         "name",
         "outside",
@@ -59,10 +59,8 @@ class Party:
         """Frames of a resumed session, to be sent before all else."""
         self.heard_at_us = 0
         self.pinged = False
-        self.holds_up: set[Party] = set()
+        self.bottleneck = Bottleneck(name)
         """Those who get no credit because this party is behind."""
-        self.held_up_by: set[object] = set()
-        """Those who are behind, so that this party gets no credit."""
         self.behind_since_us: int | None = None
 
     def __repr__(self) -> str:

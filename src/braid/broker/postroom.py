@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import CLASSES, Client, Party, Release
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
@@ -169,9 +170,7 @@ class Postroom:
         if behind.behind_since_us is None:
             behind.behind_since_us = self.now_us
         if source is not None:
-            behind.holds_up.add(source)
-            source.held_up_by.add(behind)
-            source.channel.withheld = True
+            behind.bottleneck.hold_up(source)
 
     def caught_up(self, party: Party, *, moves: bool = True) -> None:
         """Let go those a party held up if it has taken enough; `moves`: it has taken something."""
@@ -191,20 +190,19 @@ class Postroom:
     def let_go(self, party: Party) -> None:
         """Nobody waits for this party any more."""
         party.behind_since_us = None
-        for source in party.holds_up:
-            source.held_up_by.discard(party)
-            if not source.held_up_by:
-                source.channel.withheld = False
-                self._changed[source] = None
-        party.holds_up.clear()
+        self.open(party.bottleneck)
+
+    def open(self, bottleneck: Bottleneck) -> None:
+        """Those who waited for it may send again, as far as nothing else holds them up."""
+        for source in bottleneck.let_go():
+            self._changed[source] = None
 
     def forget(self, party: Party) -> None:
         """The party has gone."""
         self.let_go(party)
-        for behind in party.held_up_by:
-            if isinstance(behind, Party):
-                behind.holds_up.discard(party)
-        party.held_up_by.clear()
+        for reason in list(party.channel.credit_holds):
+            if isinstance(reason, Bottleneck):
+                reason.forget(party)
         self._changed.pop(party, None)
         self._unacknowledged.pop(party, None)
         party.channel.telling = False

@@ -131,6 +131,8 @@ class Reception:
         if not isinstance(message, Hello):
             raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
         _require_version(message.version)
+        if self.closed:
+            raise RequestRefusedError("this broker is shutting down", "closing")
         if (
             not 0 < len(message.name) <= NAME_LENGTH_MAX
             or not 0 < len(message.incarnation) <= NAME_LENGTH_MAX

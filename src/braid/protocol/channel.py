@@ -23,7 +23,7 @@ from braid.protocol.codec import Body, Frame
 from braid.protocol.messages import Acknowledgement, Message, StoredPublications
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 
 __all__ = ["Channel", "ChannelSettings"]
 
@@ -74,6 +74,7 @@ class Channel(Generic[Care]):
         "_due_bytes",
         "_due_frame",
         "_granted",
+        "_holds",
         "_messages",
         "_messages_in_line",
         "_peer_received",
@@ -96,7 +97,6 @@ class Channel(Generic[Care]):
         "unacknowledged_messages",
         "unsettled_bytes",
         "waiting_bytes",
-        "withheld",
         "writable",
     )
 
@@ -132,8 +132,8 @@ class Channel(Generic[Care]):
         self.received_bytes = 0
         self.settled = 0
         """Raised by the owner, as what arrived needs no care any more."""
-        self.withheld = False
-        """Set by the owner while the peer is to get no further credit."""
+        self._holds: set[Hashable] = set()
+        """Why the peer gets no further credit."""
         self._granted = settings.window_bytes
         self._told = (0, 0, settings.window_bytes)
         self._prompt = False
@@ -521,6 +521,29 @@ class Channel(Generic[Care]):
         self.received = self.settled = sequence
         self.received_bytes = received_bytes
         return True
+
+    # Credit. Everybody who wants the peer to wait has a reason of its own, which nobody else ends.
+
+    def hold_credit(self, reason: Hashable) -> None:
+        """Grant the peer no further credit, until this reason and all others have gone."""
+        self._holds.add(reason)
+
+    def release_credit(self, reason: Hashable) -> bool:
+        """A reason has gone; returns whether it was the last one, so that the peer may get credit again."""
+        if reason not in self._holds:
+            return False
+        self._holds.discard(reason)
+        return not self._holds
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the peer gets no further credit at the moment."""
+        return bool(self._holds)
+
+    @property
+    def credit_holds(self) -> Set[Hashable]:
+        """Why it gets none."""
+        return self._holds
 
     @property
     def credit_to_grant(self) -> int:

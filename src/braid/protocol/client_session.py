@@ -68,6 +68,8 @@ FINAL_REFUSALS: Final = frozenset({"authentication", "denied", "version"})
 OBJECTIONS_MAX: Final = 5
 # The broker's word for a client that chose to be disconnected when it reads too slowly.
 SLOW: Final = "slow"
+# Why a broker gets no further credit.
+FULL_QUEUE: Final = "a subscription's queue is full"
 
 
 class _State(Enum):
@@ -276,7 +278,7 @@ class ClientSession:
         self.frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
-        self._channel.withheld = False
+        self._channel.release_credit(FULL_QUEUE)
         too_large = self.outbox.restarted(self.frame_bytes_max)
         self._effects.append(Connected(welcome.name))
         self._refuse_too_large(too_large)
@@ -357,7 +359,7 @@ class ClientSession:
                 if self._connection != received.connection:
                     return
             # What is settled is told with the next acknowledgement; only acknowledged rows make it urgent.
-            self._channel.withheld = self.inbox.waiting
+            self._review_credit()
         except RemoteProtocolError as error:
             self._give_connection_up(str(error), now_us)
             return
@@ -441,7 +443,14 @@ class ClientSession:
 
     def _settle(self) -> None:
         self._channel.settled = self.inbox.settled(self._channel.received)
-        self._channel.withheld = self.inbox.waiting
+        self._review_credit()
+
+    def _review_credit(self) -> None:
+        """While a subscription's queue is full, the broker gets no further credit."""
+        if self.inbox.waiting:
+            self._channel.hold_credit(FULL_QUEUE)
+        else:
+            self._channel.release_credit(FULL_QUEUE)
 
     def _make_room(self) -> None:
         """Rows that waited may have found room: the broker may settle them, and send more."""

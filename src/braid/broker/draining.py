@@ -1,0 +1,111 @@
+"""How does a broker stop without losing what it has taken on?
+
+From the moment it is asked to stop it takes on nothing new: nobody is let in, nobody gets further credit, and
+what clients publish all the same is not accepted, so that they keep it for the next broker they meet. What it
+has taken on it hands over: it waits until everybody has taken what is theirs, until what was published
+before it was ready has been routed, and until the store is done; but only so long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.effects import Close, Drained, Send
+from braid.protocol.messages import Goodbye
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from braid.broker.on_durable import DurableDesk
+    from braid.broker.on_link import LinkDesk
+    from braid.broker.on_mesh import MeshDesk
+    from braid.broker.on_publish import PublishDesk
+    from braid.broker.parties import Client, Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.reception import Reception
+
+__all__ = ["REVIEW_US", "Draining"]
+
+# How soon it is looked again whether everything has been taken.
+REVIEW_US = 20_000
+
+_REASON = "draining"
+
+
+class Draining:
+    """Stops a broker in order."""
+
+    def __init__(
+        self,
+        postroom: Postroom,
+        reception: Reception,
+        links: LinkDesk,
+        mesh: MeshDesk,
+        publish: PublishDesk,
+        durables: DurableDesk,
+    ) -> None:
+        self.begun = False
+        self.done = False
+        self._until_us = 0
+        self._turned_away: set[Client] = set()
+        """Clients that have published since; nothing they say after that is accepted."""
+        self._postroom = postroom
+        self._reception = reception
+        self._links = links
+        self._mesh = mesh
+        self._publish = publish
+        self._durables = durables
+
+    def begin(self) -> None:
+        """Take on nothing new from now on."""
+        if self.begun:
+            return
+        self.begun = True
+        self._until_us = self._postroom.now_us + self._postroom.settings.drain_us_max
+        self._reception.closed = True
+        parties: list[Party] = [
+            *self._reception.clients,
+            *self._links.links.values(),
+            *self._mesh.incoming.values(),
+        ]
+        for party in parties:
+            party.channel.hold_credit(_REASON)
+        self._postroom.note("info", "draining")
+
+    def admitted(self, client: Client, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Those frames of a client that are still accepted: all before its next publication.
+
+        What follows that cannot be taken without it. It is not acknowledged either, so that the client says
+        it again to the next broker.
+        """
+        admitted: list[Frame] = []
+        for frame in frames:
+            if isinstance(frame.body, PublicationBatch):
+                self._turned_away.add(client)
+            if not frame.sequence or client not in self._turned_away:
+                admitted.append(frame)
+        return admitted
+
+    def review(self, now_us: int) -> None:
+        """Say goodbye to everybody once everything has been handed over, or time is up."""
+        if not self.begun or self.done:
+            return
+        busy = self._busy()
+        if busy and now_us < self._until_us:
+            return
+        for connection, party in list(self._reception.parties.items()):
+            self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
+            self._postroom.effect(Close(connection, "shutting down"))
+            party.connection = None
+        self._postroom.note("info", "drained", everything_taken=not busy)
+        self.done = True
+        self._postroom.effect(Drained())
+
+    def _busy(self) -> bool:
+        return (
+            self._publish.unrouted
+            or not self._durables.idle
+            or any(client.unrouted for client in self._reception.clients)
+            or any(not party.channel.idle for party in self._reception.parties.values())
+        )
