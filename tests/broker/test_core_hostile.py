@@ -14,6 +14,7 @@ from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch, encode_record
 from braid.protocol.inputs import Writable
 from braid.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledgement,
     Advertise,
     Ask,
@@ -318,13 +319,13 @@ def test_a_broker_that_is_detached_while_it_dials_stays_detached() -> None:
         ([Frame(1, Subscribe(1, "1", "TRUE"))], "protocol"),
         ([Frame(1, PublicationBatch.of("eve", [1], [raw({})]))], "protocol"),
         ([Frame(0, Hello(99, "client", "eve", "eve-1"))], "version"),
-        ([Frame(0, Hello(1, "client", "", "eve-1"))], "protocol"),
-        ([Frame(0, Hello(1, "client", "e" * 201, "eve-1"))], "protocol"),
-        ([Frame(0, Hello(1, "client", "eve", ""))], "protocol"),
-        ([Frame(0, Hello(1, "spy", "eve", "eve-1"))], "authentication"),
-        ([Frame(0, Hello(1, "broker", "not an id", "eve-1"))], "protocol"),
-        ([Frame(0, Hello(1, "broker", "A", "eve-1"))], "protocol"),
-        ([Frame(0, Welcome(1, "eve", "eve-1"))], "protocol"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "client", "", "eve-1"))], "protocol"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "client", "e" * 201, "eve-1"))], "protocol"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "client", "eve", ""))], "protocol"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "spy", "eve", "eve-1"))], "authentication"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "broker", "not an id", "eve-1"))], "protocol"),
+        ([Frame(0, Hello(PROTOCOL_VERSION, "broker", "A", "eve-1"))], "protocol"),
+        ([Frame(0, Welcome(PROTOCOL_VERSION, "eve", "eve-1"))], "protocol"),
     ],
 )
 def test_whoever_does_not_greet_properly_is_told_and_sent_away(frames: list[Frame], code: str) -> None:
@@ -356,7 +357,7 @@ def test_a_neighbour_cannot_take_over_what_is_ours() -> None:
     network.run(us=50_000)
     tables = network.cores["A"]._subscriptions.tables
     neighbour = Silent(network, "A")
-    network.from_client(neighbour, [Frame(0, Hello(1, "broker", "B", "B-1", credit=1 << 22))])
+    network.from_client(neighbour, [Frame(0, Hello(PROTOCOL_VERSION, "broker", "B", "B-1", credit=1 << 22))])
     network.run(us=50_000)
     for number, key in enumerate(list(tables.matcher), 1):
         neighbour.ask(Subscribe(number, str(key), "TRUE"))
@@ -387,8 +388,8 @@ class Silent(WireClient):
     [
         Acknowledgement(99, 0, 1 << 22),
         Acknowledgement(0, 0, 1),
-        Hello(1, "client", "eve", "eve-1"),
-        Welcome(1, "eve", "eve-1"),
+        Hello(PROTOCOL_VERSION, "client", "eve", "eve-1"),
+        Welcome(PROTOCOL_VERSION, "eve", "eve-1"),
     ],
 )
 def test_nonsense_in_the_middle_of_a_session_ends_it(message: Any) -> None:

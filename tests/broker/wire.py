@@ -136,7 +136,7 @@ class WireClient:
                 self._say(Pong(body.number))
             else:
                 if isinstance(body, StoredPublications):
-                    for offset, (publisher, sequence, record) in enumerate(body.rows, body.first_offset):
+                    for offset, (publisher, sequence, record) in body.numbered():
                         self.stored.append((body.name, offset, decode_record(record, publisher, sequence)))
                 self.heard.append(body)
         if self.settles:

@@ -13,8 +13,6 @@ from braid.protocol.messages import (
     UNSEQUENCED,
     Ask,
     Message,
-    PublishRefused,
-    Settled,
     StoredPublications,
 )
 
@@ -74,8 +72,6 @@ def batches(draw: Callable[..., Any], *, rows_max: int = 5) -> PublicationBatch:
 def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     """A strategy for each field, by its annotation."""
     special: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
-        PublishRefused: {"sequences": st.lists(INT64, max_size=4)},
-        Settled: {"frames": st.lists(INT64, max_size=4)},
         StoredPublications: {
             "rows": st.lists(st.tuples(TEXT, INT64, st.binary(max_size=20)), max_size=3),
         },
@@ -88,6 +84,8 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
         "str | None": st.none() | TEXT,
     }
     plain["list[str]"] = st.lists(TEXT, max_size=3)
+    plain["list[int]"] = st.lists(INT64, max_size=4)
+    plain["list[tuple[str, int]]"] = st.lists(st.tuples(TEXT, INT64), max_size=3)
     plain["bytes"] = st.binary(max_size=20)
     plain["list[tuple[str, str, str]]"] = st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=3)
     plain["list[tuple[str, int, int, int]]"] = st.lists(st.tuples(TEXT, INT64, INT64, INT64), max_size=3)

@@ -195,7 +195,7 @@ async def test_garbage(greeted: bool) -> None:
 async def test_a_greeting_that_never_comes() -> None:
     async with serving(handshake_us_max=100_000, heartbeat_us=200_000, connections_max=6) as broker:
         async with bad_client(broker) as half, bad_client(broker) as silent:
-            half.write(encode_frames([Frame(0, Hello(1, "client", "eve", "eve-1"))])[:20])
+            half.write(encode_frames([Frame(0, Hello(PROTOCOL_VERSION, "client", "eve", "eve-1"))])[:20])
             for each in (half, silent):
                 assert [refused.code for refused in await each.closed()] == ["late"]
         strangers = [await asyncio.open_connection("127.0.0.1", broker.port) for _ in range(20)]

@@ -23,6 +23,7 @@ from braid.protocol.codec import Frame, FrameDecoder, encode_frames
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.inputs import Closed, Opened, Received, Tick
 from braid.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledge,
     Acknowledgement,
     Advertise,
@@ -92,7 +93,10 @@ class ScriptedBroker:
             self.channel.restart(body.credit)
             credit = self.channel.credit_to_grant
             self.outgoing.append(
-                Frame(0, Welcome(1, "B", "i", credit=credit, frame_bytes_max=self.frame_bytes_max))
+                Frame(
+                    0,
+                    Welcome(PROTOCOL_VERSION, "B", "i", credit=credit, frame_bytes_max=self.frame_bytes_max),
+                )
             )
         elif isinstance(body, Acknowledgement):
             self.channel.acknowledged(body)

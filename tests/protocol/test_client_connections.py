@@ -22,6 +22,7 @@ from braid.protocol.client_inbox import CLASSES
 from braid.protocol.codec import Frame
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledgement,
     Advertise,
     Ask,
@@ -219,7 +220,7 @@ def test_a_broker_that_says_goodbye_is_left_for_another() -> None:
         Malformed(1, "a frame of the unknown kind 9"),
         Received(1, [Frame(9, Done(1))]),
         Received(1, [Frame(0, Acknowledgement(99, 0, 0))]),
-        Received(1, [Frame(0, Welcome(1, "B", "i"))]),
+        Received(1, [Frame(0, Welcome(PROTOCOL_VERSION, "B", "i"))]),
         Received(1, [Frame(1, Advertise(1, "1", "TRUE"))]),
     ],
 )

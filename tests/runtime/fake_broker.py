@@ -20,6 +20,7 @@ from braid.protocol.channel import Channel, ChannelSettings
 from braid.protocol.client_inbox import CLASSES
 from braid.protocol.codec import Frame, FrameDecoder, encode_frames
 from braid.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledge,
     Acknowledgement,
     Advertise,
@@ -114,7 +115,11 @@ class Visitor(asyncio.Protocol):
                 return
             self.channel.restart(body.credit)
             granted = self.channel.credit_to_grant
-            self.write(Welcome(1, "B-1", "i", credit=granted, frame_bytes_max=self.broker.frame_bytes_max))
+            self.write(
+                Welcome(
+                    PROTOCOL_VERSION, "B-1", "i", credit=granted, frame_bytes_max=self.broker.frame_bytes_max
+                )
+            )
         elif isinstance(body, Acknowledgement):
             self.channel.acknowledged(body)
             self.log_frame = self.log_frame if self.log_frame > body.settled else 0

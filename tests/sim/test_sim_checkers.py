@@ -13,7 +13,7 @@ from braid.errors import InvariantViolated
 from braid.protocol import Frame, PublicationBatch, encode_record
 from braid.protocol.effects import Send
 from braid.protocol.inputs import Drain, Received
-from braid.protocol.messages import Done, Hello, Subscribe, Unsubscribe, Welcome
+from braid.protocol.messages import PROTOCOL_VERSION, Done, Hello, Subscribe, Unsubscribe, Welcome
 from braid.sim import Load, Station, World
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Liar:
                 body = frame.body
                 if isinstance(body, Hello):
                     self._connections[body.name] = stimulus.connection
-                    welcome = Welcome(1, "liar", "liar-1", credit=1 << 20)
+                    welcome = Welcome(PROTOCOL_VERSION, "liar", "liar-1", credit=1 << 20)
                     effects.append(Send(stimulus.connection, [Frame(0, welcome)]))
                 elif isinstance(body, Subscribe | Unsubscribe):
                     effects.append(self._say(stimulus.connection, Done(body.request)))

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Greeted, Send
 from braid.protocol.inputs import Closed, Received, Tick
-from braid.protocol.messages import Done, Failed, Hello, Ping, Pong, StoredPublications, Subscribe
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Done,
+    Failed,
+    Hello,
+    Ping,
+    Pong,
+    StoredPublications,
+    Subscribe,
+)
 from braid.runtime.tracing import NodeTracing
 from braid.trace import TraceWriter, read_table
 from tests.trace.calls import batch_of
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
     import pytest
 
 COUNTERS = ("received", "published", "forwarded", "delivered", "duplicates", "dropped")
-HELLO = Frame(0, Hello(1, "client", "alice", "i"))
+HELLO = Frame(0, Hello(PROTOCOL_VERSION, "client", "alice", "i"))
 
 
 def statistics() -> dict[str, Any]:
@@ -74,9 +83,15 @@ def test_a_refused_subscription_does_not_end_again(tmp_path: Path) -> None:
 def test_links_are_told_apart_and_their_round_trips_measured(tmp_path: Path) -> None:
     trace = tracing(TraceWriter(tmp_path, "A"))
     trace.turn(
-        Received(1, [Frame(0, Hello(1, "broker", "B", "i"))]), [Greeted(1, 10, "broker", "B")], 1_000_000
+        Received(1, [Frame(0, Hello(PROTOCOL_VERSION, "broker", "B", "i"))]),
+        [Greeted(1, 10, "broker", "B")],
+        1_000_000,
     )
-    trace.turn(Received(2, [Frame(0, Hello(1, "soft", "B", "i"))]), [Greeted(2, 10, "soft", "B")], 1_000_000)
+    trace.turn(
+        Received(2, [Frame(0, Hello(PROTOCOL_VERSION, "soft", "B", "i"))]),
+        [Greeted(2, 10, "soft", "B")],
+        1_000_000,
+    )
     trace.turn(Tick(), [Send(1, [Frame(0, Ping(5))])], 1_000_010)
     trace.turn(Received(1, [Frame(0, Pong(5)), Frame(1, batch_of("p", [1], hops=1))]), [], 1_000_310)
     trace.turn(Received(2, [Frame(1, batch_of("p", [2], hops=2))]), [], 1_000_320)

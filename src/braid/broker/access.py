@@ -198,6 +198,14 @@ class Principal:
         """The subscription itself, or narrowed to the grant, or an `AccessDeniedError`."""
         return self._permitted("subscribe", filter, self.grant.subscribe)
 
+    def permitted_part(self, filter: Filter) -> Filter | None:
+        """What of this filter may be subscribed to, whether narrowing is offered or not; None for nothing."""
+        granted = self.grant.subscribe
+        try:
+            return None if granted is None else _common(filter, granted)
+        except FilterError:
+            return None  # too large to be written down: then nothing of it
+
     def permitted_advertisement(self, filter: Filter) -> Filter:
         """The advertisement itself, or narrowed to the grant, or an `AccessDeniedError`."""
         return self._permitted("advertise", filter, self.grant.publish)
@@ -222,15 +230,27 @@ class Principal:
         )
         if not self.grant.narrow:
             raise AccessDeniedError(f"{complaint}; add that condition to the request")
-        if asked.covers(granted):
-            return granted
         try:
-            narrowed = asked & granted
+            narrowed = _common(asked, granted)
         except FilterError as error:
             raise AccessDeniedError(f"{complaint}; both together are too large a filter: {error}") from None
-        if not narrowed.satisfiable:
+        if narrowed is None:
             raise AccessDeniedError(f"{complaint}; the two have nothing in common")
         return narrowed
+
+
+def _common(asked: Filter, granted: Filter) -> Filter | None:
+    """What two filters have in common; the asked one itself where all of it is granted, None for nothing.
+
+    Raises:
+        FilterError: both together are too large a filter.
+    """
+    if granted.covers(asked):
+        return asked
+    if asked.covers(granted):
+        return granted
+    narrowed = asked & granted
+    return narrowed if narrowed.satisfiable else None
 
 
 class _PublishGrant:
@@ -341,6 +361,12 @@ class AccessPolicy:
     def is_open(self) -> bool:
         """Whether nobody has to say who they are: there are only anonymous clients."""
         return not self.principals and self.anonymous is not None
+
+    def named(self, name: str) -> Principal | None:
+        """The principal of this name, if there is one (any more)."""
+        if self.anonymous is not None and name == self.anonymous.name:
+            return self.anonymous
+        return self.principals.get(name)
 
     def authenticate(self, token: str | None, certificate: str | None, role: str = "client") -> Principal:
         """Who this is, or an `AuthenticationError`, or an `AccessDeniedError` if it may not have that role.

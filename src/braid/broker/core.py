@@ -149,6 +149,7 @@ class BrokerCore:
             self._mesh,
             self._postroom.changed,
         )
+        self._durables.principal_of = self._reception.principal
         self._express = Express(
             settings,
             self._postroom,
@@ -262,7 +263,7 @@ class BrokerCore:
         elif isinstance(stimulus, Persisted):
             self._durables.persisted(stimulus)
         elif isinstance(stimulus, LogRead):
-            self._durables.was_read(stimulus)
+            self._durables.reading.was_read(stimulus)
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None

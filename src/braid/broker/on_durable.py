@@ -6,16 +6,15 @@ says so; only safe rows are sent. A reader that keeps up is served from memory, 
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.durable_log import DurableLog, log_key, size_of
+from braid.broker.log_reading import LogReading
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
-from braid.language import Filter
-from braid.protocol.duplicates import DuplicateFilter
-from braid.protocol.effects import Persist, ReadLog
+from braid.protocol.effects import Persist
 from braid.protocol.log import (
     AcknowledgeLog,
     AppendRows,
@@ -25,78 +24,28 @@ from braid.protocol.log import (
     KeepNeighbour,
     LogRow,
 )
-from braid.protocol.messages import Done, Failed, StoredPublications
+from braid.protocol.messages import Done, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from braid.broker.access import Principal
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Link, Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.broker.settling import Pending
+    from braid.language import Filter
     from braid.protocol import PublicationBatch
-    from braid.protocol.inputs import LogRead, Persisted
+    from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogState, StoreOperation
     from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
 
-__all__ = ["DurableDesk", "DurableLog"]
+__all__ = ["DurableDesk"]
 
-# What one row costs beside its record.
-_ROW_BYTES = 64
 NAME_LENGTH_MAX = 200
 # Each has a piece of a log under way, up to `durable_window_bytes`.
 REPLAYS_MAX = 16
-# Publishers whose publications a log recognises when they come again; each takes some 200 bytes.
-PUBLISHERS_MAX = 1_000_000
-
-
-class DurableLog:
-    """A durable subscription: where its log stands and who reads it."""
-
-    def __init__(self, name: str, owner: str, filter: Filter, when_full: str, window: int) -> None:
-        self.name = name
-        """As its owner calls it."""
-        self.owner = owner
-        self.key = _key(owner, name)
-        """As the store calls it: two owners may use the same name and never hear of each other."""
-        self.filter = filter
-        self.when_full = when_full
-        self.next_offset = 0
-        self.first_offset = 0
-        self.safe_offset = 0
-        """Rows before this are safely stored."""
-        self.acknowledged = -1
-        self.stored = DuplicateFilter(PUBLISHERS_MAX, window)
-        """What is in the log, or was: what comes again is not stored again."""
-        self.reader: Client | None = None
-        self.reader_request = 0
-        """The request with which it began to read."""
-        self.next_to_send = 0
-        self.unsettled_bytes = 0
-        """Sent to the reader and not taken in by it."""
-        self.reading = False
-        self.tail: deque[tuple[int, LogRow]] = deque()
-        self.tail_bytes = 0
-
-    @classmethod
-    def restored(cls, state: LogState, window: int) -> DurableLog:
-        """A log as the store knows it."""
-        log = cls(
-            state.name.removeprefix(_key(state.owner, "")),
-            state.owner,
-            Filter(state.filter_text),
-            state.when_full,
-            window,
-        )
-        log.first_offset, log.next_offset = state.first_offset, state.next_offset
-        log.safe_offset = state.next_offset
-        log.acknowledged = state.acknowledged_offset
-        for publisher, highest in state.highest.items():
-            recent = state.recent.get(publisher)
-            bits = None if recent is None else int.from_bytes(recent, "little")
-            log.stored.recall(publisher, highest, bits)
-        return log
 
 
 class DurableDesk:
@@ -118,10 +67,12 @@ class DurableDesk:
         self._settings = settings
         self._postroom = postroom
         self._subscriptions = subscriptions
+        self.principal_of: Callable[[str], Principal | None] = lambda name: None
+        """Whom a name stands for at present; None for nobody."""
+        self.reading = LogReading(postroom, subscriptions, self._require_reader)
         self._operations: list[StoreOperation] = []
         self._when_safe: list[Callable[[], None]] = []
         self._unsafe: dict[int, list[Callable[[], None]]] = {}
-        self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
         self._bottleneck = Bottleneck("the store")
         self.failed = False
@@ -131,14 +82,49 @@ class DurableDesk:
         """Go on with a log that the store holds."""
         log = DurableLog.restored(state, self._settings.overtaking_max)
         self.logs[log.key] = log
-        self._subscriptions.install(self._subscription(log), log.filter, log, lambda: None)
+        self._look_at_grant(log)
+        self._install(log, lambda: None)
 
     def _subscription(self, log: DurableLog) -> str:
         return f"{self._settings.broker_id}/durable/{log.key}"
 
     def _of(self, client: Client, name: str) -> DurableLog | None:
         """The client's log of this name."""
-        return self.logs.get(_key(client.principal.name, name))
+        return self.logs.get(log_key(client.principal.name, name))
+
+    # What an owner may hear at present.
+
+    def grants_changed(self) -> None:
+        """Principals may do more or less than before: logs store and send what their owners may hear now."""
+        for log in self.logs.values():
+            before = log.permitted
+            self._look_at_grant(log)
+            if log.permitted != before:
+                self._install(log, lambda: None)
+            if log.reader is not None:
+                try:
+                    self._require_reader(log.reader, log)
+                except RequestRefusedError as error:
+                    self._subscriptions.fail(log.reader, log.reader_request, error)
+                    self.stop_reading(log.reader, log.key)
+
+    def _look_at_grant(self, log: DurableLog) -> None:
+        owner = self.principal_of(log.owner)
+        log.permitted = owner.permitted_part(log.filter) if owner is not None else None
+
+    def _require_reader(self, client: Client, log: DurableLog) -> Filter:
+        """What of a log a client may read at present, or an `AccessDeniedError`."""
+        principal = self.principal_of(client.principal.name) or client.principal
+        return principal.permitted_subscription(log.filter)
+
+    def _install(self, log: DurableLog, done: Callable[[], None]) -> None:
+        """Have what the owner may hear sent here, and nothing else."""
+        key = self._subscription(log)
+        if log.permitted is not None:
+            self._subscriptions.install(key, log.permitted, log, done)
+        else:
+            self._subscriptions.withdraw(key)
+            done()
 
     # What clients ask for.
 
@@ -167,15 +153,13 @@ class DurableDesk:
         log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
         log.next_to_send = min(log.next_to_send, log.next_offset)
         log.unsettled_bytes = 0
-        text = str(log.filter)
-        answer = partial(self._postroom.tell, client, Done(message.request, text))
-        when_installed = partial(self._answer_when_safe, answer, log)
-        self._subscriptions.install(self._subscription(log), log.filter, log, when_installed)
+        answer = partial(self._postroom.tell, client, Done(message.request, str(log.permitted)))
+        self._install(log, partial(self._answer_when_safe, answer, log))
 
     def _answer_when_safe(self, answer: Callable[[], None], log: DurableLog) -> None:
         def answered() -> None:
             answer()
-            self.feed(log)
+            self.reading.feed(log)
 
         self._when_safe.append(answered)
 
@@ -200,12 +184,13 @@ class DurableDesk:
         return log
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
-        client.principal.permitted_subscription(log.filter)  # the grant may have shrunk meanwhile
-        if (
-            message.filter
-            and client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
-            != log.filter
-        ):
+        """Refuse a client that may not read the log, or takes it for another one."""
+        permitted = self._require_reader(client, log)
+        log.permitted = permitted  # the grant may have changed since the log was made
+        if not message.filter:
+            return
+        asked = client.principal.asked_filter(message.filter)
+        if asked != log.filter and client.principal.permitted_subscription(asked) != permitted:
             raise RequestRefusedError(
                 f"durable subscription {log.name!r} has the filter {log.filter}; drop it first, or resume it "
                 "without a filter",
@@ -230,7 +215,7 @@ class DurableDesk:
         try:
             if log is None:
                 raise _unknown(message.name)
-            client.principal.permitted_subscription(log.filter)
+            self._require_reader(client, log)
             if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
                 raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
         except RequestRefusedError as error:
@@ -238,32 +223,7 @@ class DurableDesk:
             return
         client.replays.add(message.request)
         last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
-        self._replay_from(client, log, message.request, max(message.first, 0), last)
-
-    def _replay_from(self, client: Client, log: DurableLog, request: int, first: int, last: int) -> None:
-        if client.connection is None:
-            return
-        if first > last:
-            self._replayed(client, request)
-            return
-
-        def read(answer: LogRead) -> None:
-            if answer.error is not None:
-                client.replays.discard(request)
-                self._subscriptions.fail(client, request, RequestRefusedError(answer.error, "store"))
-            elif not answer.rows:
-                self._replayed(client, request)
-            else:
-                # The next piece is read when the client has taken this one in.
-                following = answer.rows[-1][0] + 1
-                care = partial(self._replay_from, client, log, request, following, last)
-                self._postroom.offer(client, _stored(log.name, list(answer.rows), replay=request), care)
-
-        self._read(log, first, last, read)
-
-    def _replayed(self, client: Client, request: int) -> None:
-        client.replays.discard(request)
-        self._postroom.tell(client, Done(request))
+        self.reading.replay(client, log, message.request, max(message.first, 0), last)
 
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""
@@ -288,7 +248,7 @@ class DurableDesk:
 
     def stop(self, client: Client, message: StopReading) -> None:
         """A client reads no more; what was sent to it and not acknowledged comes again to the next."""
-        self.stop_reading(client, _key(client.principal.name, message.name))
+        self.stop_reading(client, log_key(client.principal.name, message.name))
 
     def stop_reading(self, client: Client, key: str) -> None:
         """A reader has gone, or another connection takes over."""
@@ -322,7 +282,7 @@ class DurableDesk:
         recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
         first = log.next_offset
         log.next_offset += len(rows)
-        size = sum(len(row.record) + _ROW_BYTES for row in rows)
+        size = sum(map(size_of, rows))
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
         self._operations.append(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
@@ -338,8 +298,8 @@ class DurableDesk:
         log.tail.extend(enumerate(rows, first))
         log.tail_bytes += size
         while log.tail and log.tail_bytes > self._settings.durable_tail_bytes:
-            log.tail_bytes -= len(log.tail.popleft()[1].record) + _ROW_BYTES
-        self.feed(log)
+            log.tail_bytes -= size_of(log.tail.popleft()[1])
+        self.reading.feed(log)
 
     # Neighbours from before a restart.
 
@@ -353,73 +313,7 @@ class DurableDesk:
         if self._kept:
             self._operations.append(ForgetNeighbour(name))
 
-    # Reading.
-
-    def feed(self, log: DurableLog) -> None:
-        """Send the reader what it has room for."""
-        client = log.reader
-        window = self._settings.durable_window_bytes
-        while client is not None and not log.reading and log.unsettled_bytes < window:
-            if log.next_to_send >= log.safe_offset:
-                return
-            if not log.tail or log.tail[0][0] > log.next_to_send:
-                log.reading = True
-                last = log.safe_offset - 1
-                self._read(log, log.next_to_send, last, partial(self._was_read, log, last))
-                return
-            start = log.next_to_send - log.tail[0][0]
-            rows: list[tuple[int, LogRow]] = []
-            size = 0
-            while start + len(rows) < len(log.tail) and size + log.unsettled_bytes < window:
-                row = log.tail[start + len(rows)]
-                cost = len(row[1].record) + _ROW_BYTES
-                if rows and size + cost > window:
-                    break  # a large row goes alone: the reader accepts only frames of a certain size
-                rows.append(row)
-                size += cost
-            self._send(log, client, rows)
-
-    def _was_read(self, log: DurableLog, last: int, answer: LogRead) -> None:
-        log.reading = False
-        if answer.error is not None:
-            self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
-        elif log.reader is not None:
-            # Rows that were wanted may have been dropped meanwhile: the log goes on where it can. The
-            # reader may be another one than when the rows were asked for.
-            rows = [row for row in answer.rows if row[0] >= log.next_to_send]
-            if rows and rows[0][0] == max(log.next_to_send, answer.rows[0][0]):
-                self._send(log, log.reader, rows)
-            elif not answer.rows:
-                log.next_to_send = max(log.next_to_send, last + 1)
-            self.feed(log)
-
-    def _send(self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]) -> None:
-        size = sum(len(row.record) + _ROW_BYTES for _, row in rows)
-        log.unsettled_bytes += size
-        log.next_to_send = rows[-1][0] + 1
-        self._postroom.counters.delivered += len(rows)
-        request = log.reader_request
-        stored = _stored(log.name, rows, reader=request)
-        self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
-
-    def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
-        if log.reader is client and log.reader_request == request:
-            log.unsettled_bytes -= size
-            self.feed(log)
-
-    def _read(self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None]) -> None:
-        self._tokens += 1
-        self._reads[self._tokens] = then
-        bytes_max = self._settings.durable_window_bytes
-        self._postroom.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
-
     # The store's answers.
-
-    def was_read(self, answer: LogRead) -> None:
-        """Rows that were asked for are here."""
-        then = self._reads.pop(answer.token, None)
-        if then is not None:
-            then(answer)
 
     def persisted(self, answer: Persisted) -> None:
         """Store work is done."""
@@ -452,17 +346,5 @@ class DurableDesk:
         return not self._operations and not self._unsafe
 
 
-def _key(owner: str, name: str) -> str:
-    # A slash in an owner's name must not make it somebody else with another log.
-    return f"{owner.replace('%', '%25').replace('/', '%2F')}/{name}"
-
-
 def _unknown(name: str) -> RequestRefusedError:
     return RequestRefusedError(f"there is no durable subscription {name!r}", "unknown")
-
-
-def _stored(
-    name: str, rows: list[tuple[int, LogRow]], *, replay: int = 0, reader: int = 0
-) -> StoredPublications:
-    content = [(row.publisher, row.sequence, row.record) for _, row in rows]
-    return StoredPublications(name, rows[0][0], content, replay, reader)

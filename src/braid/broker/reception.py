@@ -20,7 +20,7 @@ from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Refused, W
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from braid.broker.access import AccessPolicy
+    from braid.broker.access import AccessPolicy, Principal
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party
@@ -331,6 +331,10 @@ class Reception:
             self._connections[client.principal.name] = held
         else:
             self._connections.pop(client.principal.name, None)
+
+    def principal(self, name: str) -> Principal | None:
+        """Whom a name stands for at present; None for nobody."""
+        return self._access.named(name)
 
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""

@@ -277,8 +277,8 @@ class Inbox:
         interest = self._replays.get(stored.replay) if stored.replay else self._durables.get(stored.name)
         if interest is None or stored.reader != interest.reader:
             return None  # nobody reads here any more, or it was sent to a former reader
-        fresh: list[Publication] = []
-        for offset, (publisher, sequence, record) in enumerate(stored.rows, stored.first_offset):
+        fresh: list[StoredPublication] = []
+        for offset, (publisher, sequence, record) in stored.numbered():
             if offset <= interest.handed_offset:
                 continue
             row = decode_record(record, publisher, sequence)
@@ -295,9 +295,9 @@ class Inbox:
             )
         if not fresh:
             return None
-        interest.handed_offset = stored.first_offset + len(stored.rows) - 1
+        interest.handed_offset = fresh[-1].offset
         hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
-        interest.put(fresh, hold)
+        interest.put([*fresh], hold)
         self._keep(hold)
         return interest
 

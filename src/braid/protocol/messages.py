@@ -10,9 +10,12 @@ broken connection comes back. The others belong to one connection only.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -50,7 +53,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -210,7 +213,7 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
-    """Rows of a log with consecutive offsets: (publisher, sequence, record)."""
+    """Rows of a log in the order of their offsets: (publisher, sequence, record)."""
 
     name: str
     first_offset: int
@@ -219,6 +222,14 @@ class StoredPublications(_Message, tag=21, frozen=True):
     """The number of the `Replay` request this belongs to, if any."""
     reader: int = 0
     """Otherwise the number of the `SubscribeDurable` request: a client may have stopped and begun again."""
+    offsets: list[int] = []
+    """The offset of each row where they are not consecutive: rows beyond the reader's grant are left out."""
+
+    def numbered(self) -> Iterable[tuple[int, tuple[str, int, bytes]]]:
+        """Each row with its offset."""
+        if self.offsets:
+            return zip(self.offsets, self.rows, strict=False)
+        return enumerate(self.rows, self.first_offset)
 
 
 class Acknowledge(_Message, tag=22, frozen=True):

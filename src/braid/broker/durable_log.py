@@ -1,0 +1,97 @@
+"""Where does a durable subscription stand: what is in its log, who reads it, and who may?"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from braid.language import Filter
+from braid.protocol.batch import decode_record
+from braid.protocol.duplicates import DuplicateFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from braid.broker.parties import Client
+    from braid.protocol.log import LogRow, LogState
+
+__all__ = ["ROW_BYTES", "DurableLog", "log_key", "size_of"]
+
+# What one row costs beside its record.
+ROW_BYTES = 64
+# Publishers whose publications a log recognises when they come again; each takes some 200 bytes.
+PUBLISHERS_MAX = 1_000_000
+
+
+class DurableLog:
+    """A durable subscription: where its log stands and who reads it."""
+
+    def __init__(self, name: str, owner: str, filter: Filter, when_full: str, window: int) -> None:
+        self.name = name
+        """As its owner calls it."""
+        self.owner = owner
+        self.key = log_key(owner, name)
+        """As the store calls it: two owners may use the same name and never hear of each other."""
+        self.filter = filter
+        """What it was made for. All its rows satisfy this."""
+        self.permitted: Filter | None = filter
+        """The part of it that its owner may hear at present, and so what is stored and sent; None: none."""
+        self.when_full = when_full
+        self.next_offset = 0
+        self.first_offset = 0
+        self.safe_offset = 0
+        """Rows before this are safely stored."""
+        self.acknowledged = -1
+        self.stored = DuplicateFilter(PUBLISHERS_MAX, window)
+        """What is in the log, or was: what comes again is not stored again."""
+        self.reader: Client | None = None
+        self.reader_request = 0
+        """The request with which it began to read."""
+        self.next_to_send = 0
+        self.unsettled_bytes = 0
+        """Sent to the reader and not taken in by it."""
+        self.reading = False
+        self.tail: deque[tuple[int, LogRow]] = deque()
+        self.tail_bytes = 0
+
+    @classmethod
+    def restored(cls, state: LogState, window: int) -> DurableLog:
+        """A log as the store knows it."""
+        log = cls(
+            state.name.removeprefix(log_key(state.owner, "")),
+            state.owner,
+            Filter(state.filter_text),
+            state.when_full,
+            window,
+        )
+        log.first_offset, log.next_offset = state.first_offset, state.next_offset
+        log.safe_offset = state.next_offset
+        log.acknowledged = state.acknowledged_offset
+        for publisher, highest in state.highest.items():
+            recent = state.recent.get(publisher)
+            bits = None if recent is None else int.from_bytes(recent, "little")
+            log.stored.recall(publisher, highest, bits)
+        return log
+
+    def permitted_rows(self, rows: Iterable[tuple[int, LogRow]]) -> list[tuple[int, LogRow]]:
+        """Those of these rows that the owner may have at present."""
+        permitted = self.permitted
+        if permitted is None:
+            return []
+        if permitted is self.filter:
+            return list(rows)
+        return [
+            (offset, row)
+            for offset, row in rows
+            if permitted.matches(decode_record(row.record, row.publisher, row.sequence).attributes)
+        ]
+
+
+def size_of(row: LogRow) -> int:
+    """What a row takes of a window or a tail."""
+    return len(row.record) + ROW_BYTES
+
+
+def log_key(owner: str, name: str) -> str:
+    # A slash in an owner's name must not make it somebody else with another log.
+    return f"{owner.replace('%', '%25').replace('/', '%2F')}/{name}"

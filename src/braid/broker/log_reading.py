@@ -1,0 +1,162 @@
+"""How do rows of a log reach those who read it?
+
+Only rows that are safely stored are sent, and of those only what the owner may have at present: rows beyond
+its grant are passed over, so offsets may have gaps. A reader that keeps up is served from memory, one that
+lags from the store.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from braid.broker.durable_log import size_of
+from braid.errors import RequestRefusedError
+from braid.protocol.effects import ReadLog
+from braid.protocol.messages import Done, StoredPublications
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.broker.durable_log import DurableLog
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Client
+    from braid.broker.postroom import Postroom
+    from braid.protocol.inputs import LogRead
+    from braid.protocol.log import LogRow
+
+__all__ = ["LogReading"]
+
+
+class LogReading:
+    """Feeds the readers of logs, and replays."""
+
+    def __init__(
+        self,
+        postroom: Postroom,
+        subscriptions: SubscriptionDesk,
+        require_reader: Callable[[Client, DurableLog], object],
+    ) -> None:
+        """`require_reader` raises a `RequestRefusedError` where a client may not read a log at present."""
+        self._settings = postroom.settings
+        self._postroom = postroom
+        self._subscriptions = subscriptions
+        self._require_reader = require_reader
+        self._reads: dict[int, Callable[[LogRead], None]] = {}
+        self._tokens = 0
+
+    # The reader of a log.
+
+    def feed(self, log: DurableLog) -> None:
+        """Send the reader what it has room for."""
+        client = log.reader
+        window = self._settings.durable_window_bytes
+        while client is not None and not log.reading and log.unsettled_bytes < window:
+            if log.next_to_send >= log.safe_offset:
+                return
+            if not log.tail or log.tail[0][0] > log.next_to_send:
+                log.reading = True
+                last = log.safe_offset - 1
+                self._read(log, log.next_to_send, last, partial(self._was_read, log, last))
+                return
+            start = log.next_to_send - log.tail[0][0]
+            rows: list[tuple[int, LogRow]] = []
+            size = 0
+            while start + len(rows) < len(log.tail) and size + log.unsettled_bytes < window:
+                row = log.tail[start + len(rows)]
+                cost = size_of(row[1])
+                if rows and size + cost > window:
+                    break  # a large row goes alone: the reader accepts only frames of a certain size
+                rows.append(row)
+                size += cost
+            self._send(log, client, rows)
+
+    def _was_read(self, log: DurableLog, last: int, answer: LogRead) -> None:
+        log.reading = False
+        if answer.error is not None:
+            self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
+        elif log.reader is not None:
+            # Rows that were wanted may have been dropped meanwhile: the log goes on where it can. The
+            # reader may be another one than when the rows were asked for.
+            rows = [row for row in answer.rows if row[0] >= log.next_to_send]
+            if rows and rows[0][0] == max(log.next_to_send, answer.rows[0][0]):
+                self._send(log, log.reader, rows)
+            elif not answer.rows:
+                log.next_to_send = max(log.next_to_send, last + 1)
+            self.feed(log)
+
+    def _send(self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]) -> None:
+        log.next_to_send = rows[-1][0] + 1
+        permitted = log.permitted_rows(rows)
+        if not permitted:
+            return
+        size = sum(size_of(row) for _, row in permitted)
+        log.unsettled_bytes += size
+        self._postroom.counters.delivered += len(permitted)
+        request = log.reader_request
+        stored = _stored(log.name, permitted, reader=request)
+        self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
+
+    def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
+        if log.reader is client and log.reader_request == request:
+            log.unsettled_bytes -= size
+            self.feed(log)
+
+    # Replays.
+
+    def replay(self, client: Client, log: DurableLog, request: int, first: int, last: int) -> None:
+        """Send rows `first` to `last` (included) again, piece by piece, and answer the request at the end."""
+        if client.connection is None:
+            return
+        try:
+            self._require_reader(client, log)  # the grant may have shrunk between two pieces
+        except RequestRefusedError as error:
+            client.replays.discard(request)
+            self._subscriptions.fail(client, request, error)
+            return
+        if first > last:
+            self._replayed(client, request)
+            return
+        self._read(log, first, last, partial(self._replay_read, client, log, request, last))
+
+    def _replay_read(self, client: Client, log: DurableLog, request: int, last: int, answer: LogRead) -> None:
+        if answer.error is not None:
+            client.replays.discard(request)
+            self._subscriptions.fail(client, request, RequestRefusedError(answer.error, "store"))
+        elif not answer.rows:
+            self._replayed(client, request)
+        else:
+            go_on = partial(self.replay, client, log, request, answer.rows[-1][0] + 1, last)
+            permitted = log.permitted_rows(answer.rows)
+            if permitted:
+                # The next piece is read when the client has taken this one in.
+                self._postroom.offer(client, _stored(log.name, permitted, replay=request), go_on)
+            else:
+                go_on()
+
+    def _replayed(self, client: Client, request: int) -> None:
+        client.replays.discard(request)
+        self._postroom.tell(client, Done(request))
+
+    # The store.
+
+    def _read(self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None]) -> None:
+        self._tokens += 1
+        self._reads[self._tokens] = then
+        bytes_max = self._settings.durable_window_bytes
+        self._postroom.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
+
+    def was_read(self, answer: LogRead) -> None:
+        """Rows that were asked for are here."""
+        then = self._reads.pop(answer.token, None)
+        if then is not None:
+            then(answer)
+
+
+def _stored(
+    name: str, rows: list[tuple[int, LogRow]], *, replay: int = 0, reader: int = 0
+) -> StoredPublications:
+    content = [(row.publisher, row.sequence, row.record) for _, row in rows]
+    first, last = rows[0][0], rows[-1][0]
+    offsets = [] if last - first + 1 == len(rows) else [offset for offset, _ in rows]
+    return StoredPublications(name, first, content, replay, reader, offsets)
