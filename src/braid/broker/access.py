@@ -54,6 +54,7 @@ __all__ = [
     "Limits",
     "Principal",
     "RateLimiter",
+    "RequestRate",
     "hashed_token",
     "is_token_hash",
 ]
@@ -111,6 +112,12 @@ class Limits:
     than one broker takes. Lower: nobody is crowded out, and bulk loading takes longer."""
     bytes_per_second_max: int = 256 * 1024 * 1024
     """The same for the bytes of all frames. A frame larger than this is waited for longer than a second."""
+    requests_per_second_max: int = 10_000
+    """Requests of one connection, on average: to subscribe, to advertise, to read a log, to take it back, and
+    an operator's questions; a second's worth may come at once. More than that waits. Lower: one client keeps
+    tables and neighbours less busy, and many subscriptions take longer to make."""
+    requests_per_second_together_max: int = 40_000
+    """The same for all connections of one principal together, who take turns."""
     frame_bytes_max: int = 4 * 1024 * 1024
     """The largest frame that is read from a connection. A whole frame is held in memory: higher allows
     larger bodies and batches, and costs that much per connection at worst."""
@@ -433,9 +440,16 @@ class RateLimiter:
     refused or lost; TCP hands the waiting on to the client. Integers only, so it is exact.
     """
 
-    __slots__ = ("_buckets", "_now_us")
+    __slots__ = ("_buckets", "_now_us", "_own_requests", "_requests_together")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, requests_together: RequestRate | None = None) -> None:
+        """`requests_together` counts the requests of all connections of one principal."""
+        self._own_requests = RequestRate(limits.requests_per_second_max)
+        self._requests_together = (
+            requests_together
+            if requests_together is not None
+            else RequestRate(limits.requests_per_second_together_max)
+        )
         self._buckets = (_Bucket(limits.publications_per_second_max), _Bucket(limits.bytes_per_second_max))
         self._now_us: int | None = None
 
@@ -449,6 +463,39 @@ class RateLimiter:
             bucket.take(amount, elapsed_us)
             for bucket, amount in zip(self._buckets, (publications, bytes), strict=True)
         )
+
+    def owed_us(self, now_us: int) -> int:
+        """How long reading should still rest."""
+        return self.take(0, 0, now_us)
+
+    def ask(self, requests: int, now_us: int) -> None:
+        """Account for requests that are handled now."""
+        self._own_requests.take(requests, now_us)
+        self._requests_together.take(requests, now_us)
+
+    def requests_owed_us(self, now_us: int) -> int:
+        """How long the next request should wait."""
+        return max(self._own_requests.owed_us(now_us), self._requests_together.owed_us(now_us))
+
+
+class RequestRate:
+    """How long should the next request wait?"""
+
+    __slots__ = ("_bucket", "_now_us")
+
+    def __init__(self, per_second: int) -> None:
+        self._bucket = _Bucket(per_second)
+        self._now_us: int | None = None
+
+    def take(self, requests: int, now_us: int) -> int:
+        """Account for requests; the microseconds until the next one."""
+        elapsed_us = 0 if self._now_us is None else max(0, now_us - self._now_us)
+        self._now_us = now_us if self._now_us is None else max(self._now_us, now_us)
+        return self._bucket.take(requests, elapsed_us)
+
+    def owed_us(self, now_us: int) -> int:
+        """The microseconds until the next request."""
+        return self.take(0, now_us)
 
 
 class _Bucket:

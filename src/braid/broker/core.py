@@ -8,7 +8,7 @@ touches nothing else.
 from __future__ import annotations
 
 import random
-from itertools import groupby
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
@@ -26,6 +26,7 @@ from braid.broker.on_subscribe import SubscriptionDesk
 from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.postroom import Postroom
 from braid.broker.reception import Reception
+from braid.broker.turns import Turns
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.effects import Close, Pause
@@ -86,9 +87,6 @@ ANSWERS_MAX = 200_000
 
 # Between two steps of tidying, so that others have their turn.
 TIDY_PAUSE_US = 1_000
-
-# Messages that change nothing about who gets which publications.
-_ROUTINE = frozenset({Acknowledgement, Ping, Pong, Settled})
 
 
 class BrokerCore:
@@ -172,6 +170,15 @@ class BrokerCore:
             self._mesh,
             self._detached,
         )
+        self._turns = Turns(
+            self._postroom,
+            handler=self._handler,
+            batches=self._batches,
+            subscribe_link=self._subscriptions.subscribe_link,
+            changing=self._express.forget,
+            check=_check_answers,
+            guard=self._guarded,
+        )
         self._links.when_ready = self._release_publications
         self._links.when_known = lambda link: self._durables.keep_neighbour(
             link, self._links.appended_address(link)
@@ -239,7 +246,12 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
-        if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
+        if (
+            self._calm
+            and now_us < self._deadline_us
+            and type(stimulus) is Received
+            and stimulus.connection not in self._turns.waiting
+        ):
             try:
                 effects = self._express.pass_on(stimulus, now_us)
                 if effects is not None:
@@ -248,10 +260,11 @@ class BrokerCore:
                 self._broken(stimulus.connection, "protocol", str(error))
                 stimulus = Tick()  # all that is left of this turn
         self._postroom.now_us = now_us
+        self._turns.work = 0
         if not isinstance(stimulus, Received | Tick):
             self._express.forget()
         if isinstance(stimulus, Received):
-            self._received(stimulus)
+            self._guarded(stimulus.connection, partial(self._take_in, stimulus.connection, stimulus.frames))
         elif isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
@@ -270,6 +283,8 @@ class BrokerCore:
         elif not isinstance(stimulus, Tick):
             raise TypeError(f"{stimulus!r} is no input")
         self._on_time(now_us)
+        if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
+            self._turns.serve()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.collect()
@@ -293,60 +308,36 @@ class BrokerCore:
             self._links.next_dial_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
+            self._turns.due_us,
         )
         return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
 
     # Messages.
 
-    def _received(self, received: Received) -> None:
-        connection = received.connection
-        frames = received.frames
+    def _guarded(self, connection: int, action: Callable[[], None]) -> None:
+        """Do what a peer's mistake may end, which then ends its connection."""
         try:
-            party = self._reception.parties.get(connection)
-            if party is None and connection in self._reception.visitors and frames:
-                first = frames[0].body
-                if isinstance(first, PublicationBatch):
-                    raise RemoteProtocolError("publications before a greeting")
-                self._express.forget()
-                party = self._reception.greeted(connection, first)
-                frames = frames[1:]
-            if party is not None:
-                party.heard_at_us = self._postroom.now_us
-                party.pinged = False
-                self._take_in(party, frames)
+            action()
         except RequestRefusedError as error:
             self._broken(connection, error.code, str(error))
         except RemoteProtocolError as error:
             self._broken(connection, "protocol", str(error))
 
-    def _take_in(self, party: Party, frames: Sequence[Frame]) -> None:
-        """Handle frames in order; neighbouring batches and subscriptions are handled together."""
-        if self._draining.begun and isinstance(party, Client):
-            frames = self._draining.admitted(party, frames)
-        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
-            if party.connection is None:
-                return  # something before has ended it
-            if kind is PublicationBatch:
-                self._batches(party, [frame for frame in group if party.channel.accept(frame)])
-                continue
-            if kind not in _ROUTINE:
-                self._express.forget()
-            if kind is Subscribe and isinstance(party, Link):
-                new = [frame.body for frame in group if party.channel.accept(frame)]
-                self._subscriptions.subscribe_link(
-                    party, [body for body in new if isinstance(body, Subscribe)]
-                )
-                continue
-            handler = self._handler(party, kind)
-            for frame in group:
-                if frame.sequence == 0 or party.channel.accept(frame):
-                    handler(party, frame.body)
-        if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
-            raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
-        if party.channel.acknowledgement_waits:
-            if not party.line:
-                party.line.advance()
-            self._postroom.changed(party)
+    def _take_in(self, connection: int, frames: Sequence[Frame]) -> None:
+        party = self._reception.parties.get(connection)
+        if party is None and connection in self._reception.visitors and frames:
+            first = frames[0].body
+            if isinstance(first, PublicationBatch):
+                raise RemoteProtocolError("publications before a greeting")
+            self._express.forget()
+            party = self._reception.greeted(connection, first)
+            frames = frames[1:]
+        if party is not None:
+            party.heard_at_us = self._postroom.now_us
+            party.pinged = False
+            if self._draining.begun and isinstance(party, Client):
+                frames = self._draining.admitted(party, frames)
+            self._turns.take_in(party, frames)
 
     def _handler(self, party: Party, kind: type) -> Callable[[Any, Any], None]:
         special = self._on_client if isinstance(party, Client) else self._on_link
@@ -425,6 +416,7 @@ class BrokerCore:
             party.channel.writable = stimulus.writable
             self._postroom.caught_up(party)
             self._postroom.changed(party)
+            self._turns.writable(stimulus.connection)
 
     def _closed(self, closed: Closed) -> None:
         if closed.connection is None:
@@ -436,6 +428,7 @@ class BrokerCore:
         party = self._reception.parties.get(closed.connection)
         if party is not None:
             self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
+            self._guarded(closed.connection, partial(self._turns.last_words, closed.connection))
         self._end(closed.connection)
 
     def _not_made(self, dialled: str | None, soft: bool) -> None:
@@ -461,6 +454,7 @@ class BrokerCore:
     def _end(self, connection: int) -> None:
         """A connection is over; a link waits for the next one, a client is gone."""
         self._express.forget()
+        self._turns.forget(connection)
         party = self._reception.parties.pop(connection, None)
         if isinstance(party, Link):
             self._links.disconnected(party)
@@ -510,6 +504,7 @@ class BrokerCore:
         """Look after everything that only time brings about."""
         for connection in self._reception.overdue():
             self._broken(connection, "late", "no greeting came in time")
+        self._turns.review()
         for party in list(self._reception.parties.values()):
             silent_us = now_us - party.heard_at_us
             stalled = party.behind_since_us is not None and isinstance(party, Client)
@@ -558,3 +553,8 @@ class BrokerCore:
         """A snapshot for metrics and reports."""
         self._express.add_up()
         return self._operator.statistics()
+
+
+def _check_answers(party: Party) -> None:
+    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
+        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")

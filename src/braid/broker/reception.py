@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from braid.broker.access import ANONYMOUS, RateLimiter
+from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
 from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.settings import checked_broker_id
 from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
@@ -71,6 +71,8 @@ class Reception:
         self._changed = changed
         self._clients_ever = 0
         self._connections: dict[str, int] = {}
+        self._requests: dict[str, RequestRate] = {}
+        """What all connections of a principal ask for, together; there are no more than principals."""
 
     def opened(self, opened: Opened) -> None:
         """A connection is there."""
@@ -157,7 +159,7 @@ class Reception:
             message.name,
             f"{self._settings.broker_id}/{self._incarnation[:8]}.{self._clients_ever}",
             principal,
-            RateLimiter(principal.limits),
+            RateLimiter(principal.limits, self._requests_of(principal)),
             self._settings.client,
             self._changed,
         )
@@ -322,6 +324,13 @@ class Reception:
         party.heard_at_us = self._postroom.now_us
         party.pinged = False
         party.outside.clear()
+
+    def _requests_of(self, principal: Principal) -> RequestRate:
+        known = self._requests.get(principal.name)
+        if known is None:
+            known = RequestRate(principal.limits.requests_per_second_together_max)
+            self._requests[principal.name] = known
+        return known
 
     def left(self, client: Client) -> None:
         """A client has gone."""

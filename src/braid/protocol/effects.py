@@ -50,7 +50,10 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing from a connection for so long: its client exceeds its rate."""
+    """Read nothing from a connection for so long: its client exceeds its rate, or stands in line.
+
+    The latest word counts: 0 means to read on now.
+    """
 
     connection: int
     duration_us: int

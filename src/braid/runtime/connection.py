@@ -100,12 +100,19 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
 
     def pause(self, duration_us: int) -> None:
-        """Read nothing for so long."""
-        if self.transport is None or self.transport.is_closing() or self._resuming is not None:
+        """Read nothing for so long; a later word takes the place of an earlier one."""
+        if self.transport is None or self.transport.is_closing():
             return
-        self.transport.pause_reading()
-        loop = asyncio.get_running_loop()
-        self._resuming = loop.call_later(duration_us / 1e6, self._resume)
+        paused = self._resuming is not None
+        if self._resuming is not None:
+            self._resuming.cancel()
+            self._resuming = None
+        if duration_us > 0:
+            if not paused:
+                self.transport.pause_reading()
+            self._resuming = asyncio.get_running_loop().call_later(duration_us / 1e6, self._resume)
+        elif paused:
+            self._resume()
 
     def _resume(self) -> None:
         self._resuming = None

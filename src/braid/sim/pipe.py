@@ -76,6 +76,7 @@ class Pipe:
         "near_number",
         "number",
         "plain",
+        "resume_at_us",
         "shape",
         "source",
         "state",
@@ -101,6 +102,8 @@ class Pipe:
         self.dialled = dialled
         """The address that the target dialled, if it was the target who opened the connection."""
         self.state = _OPEN
+        self.resume_at_us = 0
+        """When the target reads on, while it is paused."""
         self.shape: Shape | None = None
         self.meter: Meter | None = None
         self.direct = False
@@ -229,14 +232,16 @@ class Pipe:
                 target.loop.schedule(0, target.report, Closed(pipe.number, reason, pipe.dialled))
 
     def pause(self, duration_us: int) -> None:
-        """The target reads nothing for so long."""
-        if self.state == _OPEN:
-            self.state = _PAUSED
-            loop = self.target.loop
-            loop.schedule(loop.now_us + duration_us, self._resume)
+        """The target reads nothing for so long; a later word takes the place of an earlier one."""
+        if self.state == _CLOSED or (self.state == _OPEN and duration_us <= 0):
+            return
+        self.state = _PAUSED
+        loop = self.target.loop
+        at_us = self.resume_at_us = loop.now_us + duration_us
+        loop.schedule(at_us, self._resume, at_us)
 
-    def _resume(self, _: object) -> None:
-        if self.state == _PAUSED:
+    def _resume(self, at_us: int) -> None:
+        if self.state == _PAUSED and self.resume_at_us == at_us:
             self.state = _OPEN
             shape = self.shaped()
             unread, shape.unread = shape.unread, deque()

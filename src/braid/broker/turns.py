@@ -1,0 +1,313 @@
+"""Whose frames are handled next, and how many of them in one turn?
+
+A turn never waits, so whoever makes a turn long makes everybody wait. What one read brings may ask for
+seconds of work: a few bytes subscribe, and tables and neighbours follow. So a turn does a bounded amount of
+work, counted and not timed, and what is left stands in line. Those in line are served a few requests at a
+time, one after the other; neighbours come first. While somebody stands in line nothing more is read from
+them, which bounds the line and hands the waiting on to whoever asks too much.
+
+The order of a party's frames stays as it is. Only what merely reports how far the other side has come, and
+heartbeats, pass the line.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+from braid.broker.parties import Client, Link
+from braid.errors import RemoteProtocolError
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.effects import Pause
+from braid.protocol.messages import (
+    Acknowledgement,
+    Advertise,
+    Ask,
+    DropDurable,
+    Ping,
+    Pong,
+    Replay,
+    Settled,
+    Subscribe,
+    SubscribeDurable,
+    TablesComplete,
+    Unadvertise,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+
+__all__ = ["WORK_PER_TURN", "Turns"]
+
+# A unit is some twenty microseconds of an ordinary machine, so that a turn stays below ten milliseconds.
+WORK_PER_TURN = 512
+# What one client may take of a turn while others stand in line as well.
+WORK_PER_CLIENT = 64
+# Requests change tables at every broker on the way; what else there is costs next to nothing.
+_WORK = {
+    Subscribe: 16,
+    Unsubscribe: 16,
+    SubscribeDurable: 16,
+    DropDurable: 16,
+    Replay: 16,
+    Advertise: 32,
+    Unadvertise: 32,
+    Ask: 64,
+    TablesComplete: 64,
+}
+# Frames of one line that a turn looks at.
+FRAMES_PER_TURN = 512
+# To read a filter takes as much as to subscribe for every so many characters.
+CHARACTERS_PER_UNIT = 16
+# One read has no more frames than this. It only meets those whose driver reads on nevertheless.
+LINE_FRAMES_MAX = 200_000
+
+# Messages that change nothing about who gets which publications.
+_ROUTINE = frozenset({Acknowledgement, Ping, Pong, Settled})
+
+
+class _Line:
+    """What has come from one connection and is not handled yet."""
+
+    __slots__ = ("frames", "not_before_us", "party")
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.frames: deque[Frame] = deque()
+        self.not_before_us = 0
+        """When its client may ask for more, by its rate."""
+
+    @property
+    def open(self) -> bool:
+        """Whether its answers are read: one who takes none is asked to wait."""
+        return self.party.channel.writable
+
+
+class Turns:
+    """Handles frames, a bounded amount of work at a time."""
+
+    def __init__(
+        self,
+        postroom: Postroom,
+        *,
+        handler: Callable[[Party, type], Callable[[Any, Any], None]],
+        batches: Callable[[Party, Sequence[Frame]], None],
+        subscribe_link: Callable[[Link, Sequence[Subscribe]], None],
+        changing: Callable[[], None],
+        check: Callable[[Party], None],
+        guard: Callable[[int, Callable[[], None]], None],
+    ) -> None:
+        """
+        Args:
+            postroom: where effects go.
+            handler: who handles a kind of message from a party.
+            batches: handles publications.
+            subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
+            changing: called before anything that may change who gets what.
+            check: complains about a party that asks for more than it takes.
+            guard: runs something that a peer's mistake may end, which then ends that connection.
+        """
+        self._postroom = postroom
+        self._handler = handler
+        self._batches = batches
+        self._subscribe_link = subscribe_link
+        self._changing = changing
+        self._check = check
+        self._guard = guard
+        self.waiting: dict[int, _Line] = {}
+        """Who stands in line, by connection."""
+        self._neighbours: dict[int, _Line] = {}
+        self._clients: OrderedDict[int, _Line] = OrderedDict()
+        self.due_us: int | None = None
+        """When those in line are to be served at the latest; None while nobody can be."""
+        self.work = 0
+        """Units of work that the present turn has done so far."""
+
+    def take_in(self, party: Party, frames: Sequence[Frame]) -> None:
+        """Handle what has come from a party, in order; what is too much for this turn stands in line."""
+        connection = party.connection
+        if connection is None:
+            return
+        line = self.waiting.get(connection)
+        if line is None:
+            # A client waits behind other clients. Neighbours are few, and others depend on them.
+            crowded = isinstance(party, Client) and bool(self._clients)
+            line = _Line(party)
+            handled = self._handle(line, frames, 0 if crowded else WORK_PER_TURN)
+            if handled == len(frames):
+                return
+            frames = frames[handled:]
+            self._begin(connection, line)
+        self._stand_in_line(line, frames)
+
+    def serve(self) -> None:
+        """Do one turn's worth of what stands in line."""
+        budget = WORK_PER_TURN
+        for connection in list(self._neighbours):
+            if budget > 0:
+                budget -= self._serve(connection, self._neighbours[connection], budget)
+        for _ in range(len(self._clients)):
+            if budget <= 0:
+                break
+            connection, line = next(iter(self._clients.items()))
+            self._clients.move_to_end(connection)
+            if line.open and line.not_before_us <= self._postroom.now_us:
+                budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
+        self._find_due()
+
+    def review(self) -> None:
+        """Go on not reading from those in line. So they are not silent, and hear that we are there."""
+        now_us = self._postroom.now_us
+        for connection, line in self.waiting.items():
+            self._postroom.effect(Pause(connection, self._rest_us))
+            party = line.party
+            if now_us - party.heard_at_us > self._postroom.settings.heartbeat_us:
+                party.heard_at_us = now_us
+                if line.open:
+                    self._postroom.aside(party, Ping(now_us))
+        self._find_due()
+
+    def writable(self, connection: int) -> None:
+        """One in line reads its answers again, or does not any more."""
+        if connection in self.waiting:
+            self._find_due()
+
+    def forget(self, connection: int) -> None:
+        """A connection has ended, and with it what stood in line."""
+        if self.waiting.pop(connection, None) is not None:
+            self._neighbours.pop(connection, None)
+            self._clients.pop(connection, None)
+
+    def last_words(self, connection: int) -> None:
+        """A client has gone by itself: what it published goes its way, and what it asked for is no matter."""
+        line = self.waiting.get(connection)
+        self.forget(connection)
+        if line is not None and isinstance(line.party, Client):
+            channel = line.party.channel
+            new = [frame for frame in line.frames if frame.sequence and channel.accept(frame)]
+            self._batches(line.party, [frame for frame in new if isinstance(frame.body, PublicationBatch)])
+
+    # One party.
+
+    def _serve(self, connection: int, line: _Line, work_max: int) -> int:
+        """Handle some of a line; returns how much work it was."""
+        before = self.work
+
+        def handle() -> None:
+            frames = list(islice(line.frames, FRAMES_PER_TURN))
+            for _ in range(self._handle(line, frames, work_max)):
+                line.frames.popleft()
+
+        self._guard(connection, handle)
+        if not line.frames and self.waiting.get(connection) is line:
+            self.forget(connection)
+            party = line.party
+            owed_us = party.limiter.owed_us(self._postroom.now_us) if isinstance(party, Client) else 0
+            self._postroom.effect(Pause(connection, owed_us))
+        return max(1, self.work - before)
+
+    def _handle(self, line: _Line, frames: Sequence[Frame], work_max: int) -> int:
+        """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
+        party = line.party
+        handled = 0
+        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
+            if party.connection is None:
+                return len(frames)  # something before has ended it
+            run = list(group)
+            if kind is PublicationBatch:
+                self._batches(party, [frame for frame in run if party.channel.accept(frame)])
+            elif kind in _ROUTINE:
+                self._each(party, kind, run)
+            else:
+                fitting = self._fitting(line, run, work_max)
+                work = sum(map(_work_of, run[:fitting]))
+                work_max -= work
+                self.work += work
+                if fitting:
+                    self._changing()
+                    self._each(party, kind, run[:fitting])
+                if fitting < len(run):
+                    handled += fitting
+                    break
+            handled += len(run)
+        self._check(party)
+        if party.channel.acknowledgement_waits:
+            if not party.line:
+                party.line.advance()
+            self._postroom.changed(party)
+        return handled
+
+    def _fitting(self, line: _Line, run: Sequence[Frame], work_max: int) -> int:
+        """How many of these requests may be handled now."""
+        party = line.party
+        if isinstance(party, Client):
+            now_us = self._postroom.now_us
+            line.not_before_us = now_us + party.limiter.requests_owed_us(now_us)
+            if line.not_before_us > now_us or not line.open:
+                return 0
+        fitting = 0
+        while fitting < len(run) and work_max > 0:
+            work_max -= _work_of(run[fitting])
+            fitting += 1
+        if isinstance(party, Client):
+            party.limiter.ask(fitting, self._postroom.now_us)
+        return fitting
+
+    def _each(self, party: Party, kind: type, frames: Sequence[Frame]) -> None:
+        if kind is Subscribe and isinstance(party, Link):
+            new = [frame.body for frame in frames if party.channel.accept(frame)]
+            self._subscribe_link(party, [body for body in new if isinstance(body, Subscribe)])
+            return
+        handler = self._handler(party, kind)
+        for frame in frames:
+            if party.connection is None:
+                return
+            if frame.sequence == 0 or party.channel.accept(frame):
+                handler(party, frame.body)
+
+    # Standing in line.
+
+    def _begin(self, connection: int, line: _Line) -> None:
+        self.waiting[connection] = line
+        if isinstance(line.party, Client):
+            self._clients[connection] = line
+        else:
+            self._neighbours[connection] = line
+        self._postroom.effect(Pause(connection, self._rest_us))
+
+    def _stand_in_line(self, line: _Line, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if type(frame.body) in _ROUTINE:
+                self._each(line.party, type(frame.body), (frame,))
+            else:
+                line.frames.append(frame)
+        if len(line.frames) > LINE_FRAMES_MAX:
+            raise RemoteProtocolError(f"more than {LINE_FRAMES_MAX:,} frames stand in line")
+        self._find_due()
+
+    def _find_due(self) -> None:
+        now_us = self._postroom.now_us
+        if self._neighbours:
+            self.due_us = now_us
+            return
+        times = [max(now_us, line.not_before_us) for line in self._clients.values() if line.open]
+        self.due_us = min(times, default=None)
+
+    @property
+    def _rest_us(self) -> int:
+        """How long nothing is read from those in line, if nothing else is said: until the next review."""
+        return 3 * self._postroom.settings.heartbeat_us
+
+
+def _work_of(frame: Frame) -> int:
+    body = frame.body
+    work = _WORK.get(type(body), 1)
+    if isinstance(body, (Subscribe, Advertise, SubscribeDurable)):
+        work += len(body.filter) // CHARACTERS_PER_UNIT
+    return work

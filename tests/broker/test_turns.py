@@ -1,0 +1,208 @@
+"""How much does one turn do, and who is served while somebody asks for too much?
+
+Work is counted by what a turn answers and tells, so that nothing here depends on the speed of a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
+from braid.broker.core import BrokerCore
+from braid.broker.settings import BrokerSettings
+from braid.language import Filter
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.batch import encode_record
+from braid.protocol.effects import Close, Effect, Pause, Send
+from braid.protocol.inputs import Closed, Input, Opened, Received, Tick, Writable
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Done,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Subscribe,
+    Unsubscribe,
+)
+
+ANSWERS_PER_TURN_MAX = 64
+
+
+class Driver:
+    """One broker, its clients by connection, and what they heard."""
+
+    def __init__(self, access: AccessPolicy | None = None, **settings: Any) -> None:
+        self.now_us = 1_000_000
+        self.core = BrokerCore(
+            BrokerSettings(broker_id="A", address="A", **settings), incarnation="A-1", seed=1, access=access
+        )
+        self.heard: dict[int, list[Message]] = {}
+        self.publications: dict[int, int] = {}
+        self.paused: dict[int, int] = {}
+        self.closed: set[int] = set()
+        self.longest = 0
+        self._sent: dict[int, int] = {}
+        self.tell(Tick())
+
+    def tell(self, stimulus: Input) -> list[Effect]:
+        effects = self.core.handle(stimulus, self.now_us)
+        said = 0
+        for effect in effects:
+            if isinstance(effect, Send):
+                for frame in effect.frames:
+                    if isinstance(frame.body, PublicationBatch):
+                        self.publications[effect.connection] += len(frame.body)
+                    else:
+                        said += isinstance(frame.body, (Done, Subscribe, Unsubscribe))
+                        self.heard.setdefault(effect.connection, []).append(frame.body)
+            elif isinstance(effect, Pause):
+                self.paused[effect.connection] = effect.duration_us
+            elif isinstance(effect, Close):
+                self.closed.add(effect.connection)
+        self.longest = max(self.longest, said)
+        return effects
+
+    def client(self, connection: int, token: str | None = None) -> int:
+        self.publications[connection] = self._sent[connection] = 0
+        self.tell(Opened(connection, f"client {connection}"))
+        name = f"c{connection}"
+        hello = Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=1 << 22)
+        self.tell(Received(connection, [Frame(0, hello)]))
+        return connection
+
+    def ask(self, connection: int, *messages: Message | PublicationBatch) -> None:
+        """Everything in one read."""
+        frames = []
+        for message in messages:
+            self._sent[connection] += 1
+            frames.append(Frame(self._sent[connection], message))
+        self.tell(Received(connection, frames))
+
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            self.tell(Tick())
+
+    def done(self, connection: int) -> int:
+        return sum(isinstance(message, Done) for message in self.heard[connection])
+
+
+def subscriptions(count: int, text: str = "price > {}") -> list[Message]:
+    return [Subscribe(number, str(number), text.format(number)) for number in range(1, count + 1)]
+
+
+def publication(sequence: int, publisher: str) -> PublicationBatch:
+    return PublicationBatch.of(publisher, [sequence], [encode_record({"price": 50}, 0)])
+
+
+def test_a_thousand_subscriptions_of_one_read_are_not_one_turn() -> None:
+    broker = Driver()
+    alice = broker.client(1)
+    broker.ask(alice, *subscriptions(1000))
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+    assert broker.paused[alice] > 0  # nothing more is read from her
+    broker.turns(1000)
+    assert broker.done(alice) == 1000
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+    assert broker.paused[alice] == 0
+
+
+def test_those_in_line_are_served_at_once_and_one_after_the_other() -> None:
+    broker = Driver()
+    clients = [broker.client(number) for number in (1, 2, 3)]
+    innocent = broker.client(9)
+    for client in clients:
+        broker.ask(client, *subscriptions(1000))
+    broker.ask(innocent, Subscribe(1, "mine", "price > 40"))
+    assert broker.core.next_deadline_us() <= broker.now_us
+    broker.turns(2)
+    assert broker.done(innocent) == 1
+    assert all(broker.done(client) < 200 for client in clients)
+
+
+def test_publications_reach_others_while_somebody_stands_in_line() -> None:
+    broker = Driver()
+    attacker, reader, writer = (broker.client(number) for number in (1, 2, 3))
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    broker.ask(writer, publication(1, "c3"))  # the first one waits for nobody here
+    broker.ask(attacker, *subscriptions(5000, "cost > {}"))
+    before = broker.publications[reader]
+    broker.ask(writer, publication(2, "c3"))
+    assert broker.publications[reader] == before + 1
+
+
+def test_the_order_of_requests_and_publications_of_one_client_stays() -> None:
+    broker = Driver()
+    alice = broker.client(1)
+    unsubscribe = [Unsubscribe(2000 + number, str(number)) for number in range(1, 201)]
+    broker.ask(
+        alice,
+        *subscriptions(200, "price = {}"),
+        *unsubscribe,
+        Subscribe(9000, "last", "price > 40"),
+        publication(1, "c1"),
+        Unsubscribe(9001, "last"),
+        publication(2, "c1"),
+    )
+    broker.turns(400)
+    assert broker.done(alice) == 402
+    assert broker.publications[alice] == 1
+
+
+def test_what_a_client_published_behind_its_requests_goes_its_way_when_it_leaves() -> None:
+    broker = Driver()
+    reader, alice = broker.client(1), broker.client(2)
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    broker.ask(alice, *subscriptions(500), publication(1, "c2"))
+    broker.tell(Closed(alice, "it has gone"))
+    broker.turns(100)
+    assert broker.publications[reader] == 1
+
+
+def test_heartbeats_are_answered_past_the_line_and_nobody_in_line_is_silent() -> None:
+    broker = Driver()
+    alice = broker.client(1)
+    broker.ask(alice, *subscriptions(1000))
+    broker.tell(Received(alice, [Frame(0, Ping(7))]))
+    assert Pong(7) in broker.heard[alice]
+    broker.tell(Writable(alice, False))  # her answers are not read, so she waits
+    for _ in range(100):
+        broker.now_us += 1_000_000
+        broker.tell(Tick())
+    assert alice not in broker.closed
+
+
+def test_answers_that_are_not_read_stop_the_asking() -> None:
+    broker = Driver()
+    alice = broker.client(1)
+    broker.tell(Writable(alice, False))
+    broker.ask(alice, *[Ask(number, "statistics", {}) for number in range(1000)])
+    broker.turns(1000)
+    assert broker.done(alice) == 0
+    assert broker.core.next_deadline_us() > broker.now_us  # and nothing turns in circles for her
+    broker.tell(Writable(alice, True))
+    broker.turns(1000)
+    assert broker.done(alice) == 1000
+
+
+def test_requests_beyond_the_rate_wait() -> None:
+    limits = Limits(requests_per_second_max=100, requests_per_second_together_max=150)
+    everything = Filter("TRUE")
+    principal = Principal("p", Grant(everything, everything), limits)
+    access = AccessPolicy({"p": principal}, {hashed_token("t"): "p"})
+    broker = Driver(access)
+    alice, bob = broker.client(1, "t"), broker.client(2, "t")
+    broker.ask(alice, *subscriptions(1000))
+    broker.turns(1000)
+    assert 100 <= broker.done(alice) <= 100 + ANSWERS_PER_TURN_MAX
+    broker.ask(bob, *subscriptions(1000))
+    broker.turns(1000)
+    together = broker.done(alice) + broker.done(bob)
+    assert 150 <= together <= 150 + ANSWERS_PER_TURN_MAX
+    for _ in range(100):  # ten seconds
+        broker.now_us += 100_000
+        broker.turns(20)
+    gained = broker.done(alice) + broker.done(bob) - together
+    assert 1200 <= gained <= 1500 + ANSWERS_PER_TURN_MAX
+    assert abs(broker.done(alice) - broker.done(bob)) < 300  # they take turns
