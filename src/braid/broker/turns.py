@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["WORK_PER_TURN", "Turns"]
 
-# A unit is some twenty microseconds of an ordinary machine, so that a turn stays below ten milliseconds.
-WORK_PER_TURN = 512
+# A unit is some twenty microseconds of an ordinary machine, so that a turn stays well below ten milliseconds.
+WORK_PER_TURN = 256
 # What one client may take of a turn while others stand in line as well.
-WORK_PER_CLIENT = 64
+WORK_PER_CLIENT = 32
 # Requests change tables at every broker on the way; what else there is costs next to nothing.
 _WORK = {
     Subscribe: 16,

@@ -1,0 +1,98 @@
+"""What does somebody see who has nothing to do with the attack?
+
+An innocent client publishes to itself, or to a client of the neighbouring broker, and asks whether the broker
+is there; it writes down the longest it had to wait.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from braid.protocol import Frame, PublicationBatch
+from braid.protocol.batch import encode_record
+from braid.protocol.messages import Done, Failed, Ping, Pong, Subscribe, Unsubscribe
+from tests.hostile.attackers import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Innocent", "Seen"]
+
+
+@dataclass
+class Seen:
+    """What an innocent client saw."""
+
+    rounds: int = 0
+    """How often publishing, asking and subscribing went through."""
+    delivery_s: float = 0.0
+    """The longest from publishing to delivery."""
+    heartbeat_s: float = 0.0
+    """The longest that a heartbeat took to be answered."""
+    request_s: float = 0.0
+    """The longest that a subscription took to be answered."""
+
+
+class Innocent:
+    """A client that publishes to another one, which may be at another broker."""
+
+    def __init__(self, here: str, there: str | None = None) -> None:
+        self._writer = RawClient(here, "innocent")
+        self._reader = RawClient(there, "reader") if there is not None else self._writer
+        self._frames = {client: client.frames() for client in (self._writer, self._reader)}
+        self._published = 0
+        self._requests = 1
+        self.seen = Seen()
+        self._reader.say(Subscribe(1, "mine", "innocent = TRUE"))
+        self._until(self._reader, lambda frame: isinstance(frame.body, Done))
+
+    def _until(self, client: RawClient, wanted: Callable[[Frame], bool]) -> float:
+        begin = time.monotonic()
+        frames: Iterator[Frame] = self._frames[client]
+        for frame in frames:
+            if frame.sequence:
+                client.channel.accept(frame)
+                client.channel.settled = client.channel.received
+            told = client.channel.acknowledgement()
+            if told is not None:
+                client.aside(told)
+            if isinstance(frame.body, Ping):
+                client.aside(Pong(frame.body.number))
+            if isinstance(frame.body, Failed):
+                raise AssertionError(frame.body)
+            if wanted(frame):
+                return time.monotonic() - begin
+        raise AssertionError(f"the broker has sent {client.name} away")
+
+    def round(self) -> None:
+        """Publish once, ask once whether the broker is there, subscribe once and take it back."""
+        seen = self.seen
+        self._published += 1
+        record = encode_record({"innocent": True, "number": self._published}, 0)
+        self._writer.say(PublicationBatch.of(self._writer.name, [self._published], [record]))
+        took = self._until(self._reader, lambda frame: isinstance(frame.body, PublicationBatch))
+        seen.delivery_s = max(seen.delivery_s, took)
+        self._writer.aside(Ping(self._published))
+        took = self._until(self._writer, lambda frame: frame.body == Pong(self._published))
+        seen.heartbeat_s = max(seen.heartbeat_s, took)
+        for message in (
+            Subscribe(self._requests + 1, "again", "innocent = FALSE"),
+            Unsubscribe(self._requests + 2, "again"),
+        ):
+            self._requests += 1
+            self._writer.say(message)
+            request = self._requests
+            took = self._until(self._writer, lambda frame: _answers(frame, request))
+            seen.request_s = max(seen.request_s, took)
+        seen.rounds += 1
+
+    def close(self) -> None:
+        """Go."""
+        for client in {self._writer, self._reader}:
+            client.close()
+
+
+def _answers(frame: Frame, request: int) -> bool:
+    return isinstance(frame.body, Done) and frame.body.request == request
