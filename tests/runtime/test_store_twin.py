@@ -12,6 +12,7 @@ from braid.errors import StoreError
 from braid.protocol.log import (
     AcknowledgeLog,
     AppendRows,
+    BeginEpoch,
     CreateLog,
     DeleteLog,
     DropRows,
@@ -25,7 +26,18 @@ from braid.protocol.log import (
 from braid.runtime.store import SqliteStore
 
 # Appends and acknowledgements come more often than the rest, or logs would stay empty.
-KINDS = ("append", "append", "append", "acknowledge", "acknowledge", "drop", "delete", "keep", "forget")
+KINDS = (
+    "append",
+    "append",
+    "append",
+    "acknowledge",
+    "acknowledge",
+    "drop",
+    "delete",
+    "keep",
+    "forget",
+    "epoch",
+)
 # Few names, so that operations meet; among them what text columns might get wrong.
 names = st.sampled_from(["a", "a\x00b", "größe \U0001f600"])
 misfits = st.builds(DeleteLog, st.just("unknown")) | st.builds(DropRows, names, st.just(10**6))
@@ -88,6 +100,8 @@ class TwinStores(RuleBasedStateMachine):
                 return AcknowledgeLog(name, data.draw(st.integers(-1, end - 1)))
             case "drop":
                 return DropRows(name, data.draw(st.integers(0, end)))
+            case "epoch":
+                return BeginEpoch(name, data.draw(st.sampled_from(["A-1", "A-2", "A-3"])))
             case "keep":
                 return KeepNeighbour(name, data.draw(st.sampled_from(["h:1", "h:2"])))
             case "forget":

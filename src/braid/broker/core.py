@@ -125,7 +125,9 @@ class BrokerCore:
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
         self._links.bind(self._subscriptions)
-        self._durables = DurableDesk(settings, self._postroom, self._subscriptions, kept=store is not None)
+        self._durables = DurableDesk(
+            settings, self._postroom, self._subscriptions, epoch=incarnation, kept=store is not None
+        )
         self._mesh = MeshDesk(settings, self._postroom, self._links)
         self._delegated = DelegatedDesk(self._postroom, self._links, self._mesh)
         self._publish = PublishDesk(

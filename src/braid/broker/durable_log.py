@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from braid.language import Filter
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
+from braid.protocol.epochs import EpochHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,8 @@ class DurableLog:
         self.safe_offset = 0
         """Rows before this are safely stored."""
         self.acknowledged = -1
+        self.epochs = EpochHistory()
+        """Which start of a broker appended which rows."""
         self.stored = DuplicateFilter(PUBLISHERS_MAX, window)
         """What is in the log, or was: what comes again is not stored again."""
         self.reader: Client | None = None
@@ -67,6 +70,7 @@ class DurableLog:
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
         log.safe_offset = state.next_offset
         log.acknowledged = state.acknowledged_offset
+        log.epochs = EpochHistory(state.epochs)
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)
             bits = None if recent is None else int.from_bytes(recent, "little")

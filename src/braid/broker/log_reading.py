@@ -90,12 +90,13 @@ class LogReading:
         permitted = log.permitted_rows(rows)
         if not permitted:
             return
-        size = sum(size_of(row) for _, row in permitted)
-        log.unsettled_bytes += size
         self._postroom.counters.delivered += len(permitted)
         request = log.reader_request
-        stored = _stored(log.name, permitted, reader=request)
-        self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
+        for epoch, part in _by_epoch(log, permitted):
+            size = sum(size_of(row) for _, row in part)
+            log.unsettled_bytes += size
+            stored = _stored(log.name, part, epoch, reader=request)
+            self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
 
     def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
         if log.reader is client and log.reader_request == request:
@@ -127,11 +128,12 @@ class LogReading:
             self._replayed(client, request)
         else:
             go_on = partial(self.replay, client, log, request, answer.rows[-1][0] + 1, last)
-            permitted = log.permitted_rows(answer.rows)
-            if permitted:
-                # The next piece is read when the client has taken this one in.
-                self._postroom.offer(client, _stored(log.name, permitted, replay=request), go_on)
-            else:
+            parts = _by_epoch(log, log.permitted_rows(answer.rows))
+            for place, (epoch, part) in enumerate(parts, 1):
+                # The next piece is read when the client has taken the last of these in.
+                care = go_on if place == len(parts) else None
+                self._postroom.offer(client, _stored(log.name, part, epoch, replay=request), care)
+            if not parts:
                 go_on()
 
     def _replayed(self, client: Client, request: int) -> None:
@@ -153,10 +155,18 @@ class LogReading:
             then(answer)
 
 
+def _by_epoch(log: DurableLog, rows: list[tuple[int, LogRow]]) -> list[tuple[str, list[tuple[int, LogRow]]]]:
+    """Rows in parts of one epoch each."""
+    if not rows:
+        return []
+    parts = log.epochs.split([offset for offset, _ in rows])
+    return [(epoch, rows[first:end]) for epoch, first, end in parts]
+
+
 def _stored(
-    name: str, rows: list[tuple[int, LogRow]], *, replay: int = 0, reader: int = 0
+    name: str, rows: list[tuple[int, LogRow]], epoch: str, *, replay: int = 0, reader: int = 0
 ) -> StoredPublications:
     content = [(row.publisher, row.sequence, row.record) for _, row in rows]
     first, last = rows[0][0], rows[-1][0]
     offsets = [] if last - first + 1 == len(rows) else [offset for offset, _ in rows]
-    return StoredPublications(name, first, content, replay, reader, offsets)
+    return StoredPublications(name, first, content, replay, reader, offsets, epoch)

@@ -15,16 +15,18 @@ from braid.broker.log_reading import LogReading
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
 from braid.protocol.effects import Persist
+from braid.protocol.epochs import EpochHistory
 from braid.protocol.log import (
     AcknowledgeLog,
     AppendRows,
+    BeginEpoch,
     CreateLog,
     DeleteLog,
     ForgetNeighbour,
     KeepNeighbour,
     LogRow,
 )
-from braid.protocol.messages import Done, Failed
+from braid.protocol.messages import Done, Failed, LogReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -57,12 +59,18 @@ class DurableDesk:
         postroom: Postroom,
         subscriptions: SubscriptionDesk,
         *,
+        epoch: str,
         kept: bool,
     ) -> None:
-        """`kept`: whether there is a store at all."""
+        """
+        Args:
+            epoch: the name of this start, unlike that of any other: rows that it stores are of this epoch.
+            kept: whether there is a store at all.
+        """
         self.logs: dict[str, DurableLog] = {}
         self.unsafe_bytes = 0
         """Handed to the store and not yet safe."""
+        self._epoch = epoch
         self._kept = kept
         self._settings = settings
         self._postroom = postroom
@@ -148,13 +156,33 @@ class DurableDesk:
         client.logs.add(log.key)
         log.reader = client
         log.reader_request = message.request
-        # The connection before may have broken while it said so.
-        self._done_with(log, message.resume_after)
-        log.next_to_send = max(log.acknowledged + 1, message.resume_after + 1, log.first_offset)
-        log.next_to_send = min(log.next_to_send, log.next_offset)
         log.unsettled_bytes = 0
+        self._find_place(log, client, message)
         answer = partial(self._postroom.tell, client, Done(message.request, str(log.permitted)))
         self._install(log, partial(self._answer_when_safe, answer, log))
+
+    def _find_place(self, log: DurableLog, client: Client, message: SubscribeDurable) -> None:
+        """Where the reader goes on. If the log is not the one it knew, it hears of that before any row."""
+        resume_after = min(message.resume_after, log.next_offset - 1)
+        known = EpochHistory(message.epochs)
+        if known.entries and message.taken >= 0:
+            end = log.epochs.common_end(known, log.next_offset, message.taken + 1)
+            resume_after = -1 if end is None else min(resume_after, end - 1)
+            if end is None or end <= message.taken:
+                begin = max(log.acknowledged + 1, log.first_offset) if end is None else end
+                reset = LogReset(log.name, message.request, begin, known=end is not None)
+                self._postroom.tell(client, reset)
+                self._postroom.note(
+                    "warning",
+                    "a reader knows rows that its log does not have",
+                    log=log.key,
+                    client=client.name,
+                    taken=message.taken,
+                    goes_on_at=begin,
+                )
+        # The connection before may have broken while it said so.
+        self._done_with(log, resume_after)
+        log.next_to_send = max(log.acknowledged + 1, resume_after + 1, log.first_offset)
 
     def _answer_when_safe(self, answer: Callable[[], None], log: DurableLog) -> None:
         def answered() -> None:
@@ -200,8 +228,11 @@ class DurableDesk:
     def acknowledge(self, client: Client, message: Acknowledge) -> None:
         """The reader is done with everything up to an offset."""
         log = self._of(client, message.name)
-        if log is not None and log.reader is client:
-            self._done_with(log, message.offset)
+        if log is None or log.reader is not client:
+            return
+        if message.epoch and not log.epochs.has(message.epoch, message.offset, log.next_offset):
+            return  # it speaks of a row that was at this offset before a restore
+        self._done_with(log, message.offset)
 
     def _done_with(self, log: DurableLog, offset: int) -> None:
         offset = min(offset, log.safe_offset - 1)
@@ -216,6 +247,11 @@ class DurableDesk:
             if log is None:
                 raise _unknown(message.name)
             self._require_reader(client, log)
+            if message.epoch and not log.epochs.has(message.epoch, message.first - 1, log.next_offset):
+                raise RequestRefusedError(
+                    f"the log of {message.name!r} is not the one that this replay began with; begin it anew",
+                    "reset",
+                )
             if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
                 raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
         except RequestRefusedError as error:
@@ -281,6 +317,9 @@ class DurableDesk:
         bits = log.stored.window_of(publisher)[1]
         recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
         first = log.next_offset
+        if log.epochs.current != self._epoch:
+            log.epochs.begin(self._epoch, first)
+            self._operations.append(BeginEpoch(log.key, self._epoch))
         log.next_offset += len(rows)
         size = sum(map(size_of, rows))
         self.unsafe_bytes += size

@@ -28,6 +28,7 @@ from braid.protocol.messages import (
     Advertise,
     Ask,
     DropDurable,
+    LogReset,
     Message,
     Replay,
     StopReading,
@@ -135,12 +136,24 @@ class Desk:
         request = self._next_request()
         return self._undo(request, Unsubscribe(request, str(interest.number)))
 
-    def acknowledge(self, interest: Interest, offset: int) -> None:
-        """The application is done with a durable subscription's rows up to this offset."""
-        if offset > interest.acknowledged_offset:
+    def acknowledge(self, interest: Interest, offset: int, epoch: str = "") -> None:
+        """The application is done with a durable subscription's rows up to this offset.
+
+        Nothing happens if the log has another row at this offset by now.
+        """
+        fits = not epoch or interest.epochs.has(epoch, offset, interest.handed_offset + 1)
+        if fits and offset > interest.acknowledged_offset:
             interest.acknowledged_offset = offset
             # Without a connection, the next one begins by saying so.
-            self._tell(Acknowledge(interest.durable, offset))
+            self._tell(Acknowledge(interest.durable, offset, epoch))
+
+    def log_reset(self, reset: LogReset) -> None:
+        """The broker's log no longer has all that came from it."""
+        interest = self._inbox.reset(reset)
+        if interest is not None:
+            note = {"durable": reset.name, "goes_on_at": reset.next_offset}
+            what = "the log of a durable subscription was reset, such as by a restore from backup"
+            self._emit(Note("warning", what, note))
 
     def advertise(self, filter: Filter) -> tuple[int, int]:
         """Announce what will be published; returns its number, and the request to wait for."""
@@ -215,7 +228,13 @@ class Desk:
         text = interest.filter.text if interest.filter is not None else ""
         interest.reader = request
         return SubscribeDurable(
-            request, interest.durable, text, interest.when_full, interest.acknowledged_offset
+            request,
+            interest.durable,
+            text,
+            interest.when_full,
+            interest.acknowledged_offset,
+            interest.handed_offset,
+            [*interest.epochs.entries],
         )
 
     def introduce(self) -> None:
@@ -230,9 +249,9 @@ class Desk:
                     self._finish(interest)
                 else:
                     request = interest.request
-                    self._ask(
-                        request, Replay(request, interest.durable, first, interest.replay_last), interest
-                    )
+                    epoch = interest.epochs.current
+                    again = Replay(request, interest.durable, first, interest.replay_last, epoch)
+                    self._ask(request, again, interest)
                 continue
             request = self._next_request() if interest.confirmed else interest.request
             if interest.durable:

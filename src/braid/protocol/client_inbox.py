@@ -16,12 +16,13 @@ from braid.errors import SlowConsumerError
 from braid.language.publication import Publication
 from braid.matching import FilterIndex
 from braid.protocol.batch import decode_record
+from braid.protocol.epochs import EpochHistory
 
 if TYPE_CHECKING:
     from braid.errors import BraidError
     from braid.language.filters import Filter
     from braid.protocol.batch import PublicationBatch
-    from braid.protocol.messages import StoredPublications
+    from braid.protocol.messages import LogReset, StoredPublications
 
 __all__ = ["BLOCK", "CLASSES", "DISCONNECT", "DROP_OLDEST", "Inbox", "Interest", "StoredPublication"]
 
@@ -33,9 +34,13 @@ CLASSES: Final = {"block": BLOCK, "drop_oldest": DROP_OLDEST, "disconnect": DISC
 
 @dataclass(frozen=True, slots=True)
 class StoredPublication(Publication):
-    """A publication of a durable subscription: `offset` is its place in the log."""
+    """A publication of a durable subscription: `offset` is its place in the log.
+
+    Offsets may be given again, such as after a restore from backup; `epoch` then tells the rows apart.
+    """
 
     offset: int = -1
+    epoch: str = ""
 
 
 class _Hold:
@@ -63,6 +68,7 @@ class Interest:
         "dropped",
         "durable",
         "effective",
+        "epochs",
         "failure",
         "filter",
         "handed_offset",
@@ -74,6 +80,7 @@ class Interest:
         "replay_last",
         "replay_request",
         "request",
+        "resets",
         "when_full",
     )
 
@@ -101,6 +108,10 @@ class Interest:
         self.reader = 0
         """The request with which a log is read on this connection; 0 for a replay."""
         """The highest offset that came into the queue or waits behind it."""
+        self.epochs = EpochHistory()
+        """The epochs of the rows up to `handed_offset`, as far as they came here."""
+        self.resets = 0
+        """How often the log turned out not to have the rows that were read from it."""
         self.replay_request = 0
         self.replay_last = -1
 
@@ -291,14 +302,31 @@ class Inbox:
                     sequence,
                     row.published_at_us,
                     offset,
+                    stored.epoch,
                 )
             )
         if not fresh:
             return None
+        interest.epochs.begin(stored.epoch, fresh[0].offset)
         interest.handed_offset = fresh[-1].offset
         hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
         interest.put([*fresh], hold)
         self._keep(hold)
+        return interest
+
+    def reset(self, reset: LogReset) -> Interest | None:
+        """A log no longer has all that came from it; returns its reader, who goes on where the log is."""
+        interest = self._durables.get(reset.name)
+        if interest is None or reset.reader != interest.reader:
+            return None
+        interest.resets += 1
+        interest.handed_offset = reset.next_offset - 1
+        if reset.known:
+            interest.acknowledged_offset = min(interest.acknowledged_offset, interest.handed_offset)
+            interest.epochs.cut(reset.next_offset)
+        else:
+            interest.acknowledged_offset = interest.handed_offset
+            interest.epochs.cut(0)
         return interest
 
     def _keep(self, hold: _Hold) -> None:
@@ -337,4 +365,5 @@ class Inbox:
                 first = interest.line[0][1][0]
                 if isinstance(first, StoredPublication):
                     interest.handed_offset = first.offset - 1
+                    interest.epochs.cut(first.offset)
                 interest.clear_line()

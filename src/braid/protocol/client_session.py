@@ -43,6 +43,7 @@ from braid.protocol.messages import (
     Failed,
     Goodbye,
     Hello,
+    LogReset,
     Message,
     Ping,
     Pong,
@@ -421,6 +422,8 @@ class ClientSession:
             if reader is not None:
                 self._arrived(reader)
             self._settle()
+        elif isinstance(body, LogReset):
+            self.desk.log_reset(body)
         elif isinstance(body, Done):
             self.desk.answered(body.request, body.text, None)
         elif isinstance(body, Failed):

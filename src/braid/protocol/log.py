@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braid.errors import ConfigurationError, StoreError
+from braid.protocol.epochs import EpochHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ __all__ = [
     "SWEEP_ROWS_MAX",
     "AcknowledgeLog",
     "AppendRows",
+    "BeginEpoch",
     "CreateLog",
     "DeleteLog",
     "DropRows",
@@ -103,6 +105,14 @@ class AppendRows:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginEpoch:
+    """Rows that are appended from now on are of this epoch (see `braid.protocol.epochs`)."""
+
+    name: str
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
 class AcknowledgeLog:
     """Everything up to and including `offset` has been dealt with.
 
@@ -140,7 +150,14 @@ class ForgetNeighbour:
 
 
 StoreOperation: TypeAlias = (
-    CreateLog | DeleteLog | AppendRows | AcknowledgeLog | DropRows | KeepNeighbour | ForgetNeighbour
+    CreateLog
+    | DeleteLog
+    | AppendRows
+    | BeginEpoch
+    | AcknowledgeLog
+    | DropRows
+    | KeepNeighbour
+    | ForgetNeighbour
 )
 
 
@@ -169,6 +186,8 @@ class LogState:
     recent: dict[str, Bits] = field(default_factory=dict)
     """Per publisher a bit for each sequence down from the highest, the lowest bit first: publications that
     took different ways may come out of order. Without it, all up to the highest are taken to be there."""
+    epochs: tuple[tuple[str, int], ...] = ()
+    """The epochs of its rows, each with the offset at which it began, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +312,7 @@ def check_operations(
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
             planned[operation.name] = None
-        else:
+        elif not isinstance(operation, BeginEpoch):
             _check_offset(operation, bounds)
 
 
@@ -342,6 +361,7 @@ class _MemoryLog:
     acknowledged_offset: int = NOTHING_ACKNOWLEDGED
     highest: dict[str, int] = field(default_factory=dict)
     recent: dict[str, Bits] = field(default_factory=dict)
+    epochs: EpochHistory = field(default_factory=EpochHistory)
     rows: list[tuple[int, LogRow]] = field(default_factory=list)
     """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
 
@@ -374,6 +394,7 @@ class _MemoryLog:
             self.bytes(),
             self.created.created_at_us,
             dict(self.recent),
+            tuple(self.epochs.entries),
         )
 
 
@@ -396,6 +417,9 @@ class MemoryStore:
                     del self._logs[name]
                 case AppendRows(name=name):
                     self._logs[name].append(operation)
+                case BeginEpoch(name=name, epoch=epoch):
+                    log = self._logs[name]
+                    log.epochs.begin(epoch, log.bounds.next_offset)
                 case AcknowledgeLog(name=name, offset=offset):
                     log = self._logs[name]
                     log.acknowledged_offset = max(log.acknowledged_offset, offset)

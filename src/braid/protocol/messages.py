@@ -31,6 +31,7 @@ __all__ = [
     "Hello",
     "LinkState",
     "Loads",
+    "LogReset",
     "Message",
     "Nearby",
     "Ping",
@@ -210,6 +211,10 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     when_full: str = "drop_oldest"
     resume_after: int = -1
     """The highest offset that the client knows it has acknowledged."""
+    taken: int = -1
+    """The highest offset that has arrived at this client."""
+    epochs: list[tuple[str, int]] = []
+    """The epochs of the rows that have arrived, and the offset at which each began (`EpochHistory`)."""
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
@@ -224,6 +229,8 @@ class StoredPublications(_Message, tag=21, frozen=True):
     """Otherwise the number of the `SubscribeDurable` request: a client may have stopped and begun again."""
     offsets: list[int] = []
     """The offset of each row where they are not consecutive: rows beyond the reader's grant are left out."""
+    epoch: str = ""
+    """The epoch of all these rows."""
 
     def numbered(self) -> Iterable[tuple[int, tuple[str, int, bytes]]]:
         """Each row with its offset."""
@@ -237,6 +244,8 @@ class Acknowledge(_Message, tag=22, frozen=True):
 
     name: str
     offset: int
+    epoch: str = ""
+    """That of the row at this offset; if the log has another row there, this means nothing."""
 
 
 class Replay(_Message, tag=23, frozen=True):
@@ -246,6 +255,8 @@ class Replay(_Message, tag=23, frozen=True):
     name: str
     first: int
     last: int = -1
+    epoch: str = ""
+    """To go on with a replay: the epoch of the row before `first`, which has arrived."""
 
 
 class DropDurable(_Message, tag=24, frozen=True):
@@ -259,6 +270,18 @@ class StopReading(_Message, tag=25, frozen=True):
     """Sequenced: the client reads this log no more for now; the log goes on."""
 
     name: str
+
+
+class LogReset(_Message, tag=26, frozen=True):
+    """Sequenced, before any row: the log no longer has all that its reader knows, such as after a restore."""
+
+    name: str
+    reader: int
+    """The number of the `SubscribeDurable` request."""
+    next_offset: int
+    """Rows from here on are new, whatever the reader had at these offsets."""
+    known: bool = False
+    """Whether the rows before that are those that the reader knows."""
 
 
 class SyncBegin(_Message, tag=30, frozen=True):
@@ -338,6 +361,7 @@ Message: TypeAlias = (
     | Replay
     | DropDurable
     | StopReading
+    | LogReset
     | SyncBegin
     | TablesComplete
     | TablesIncomplete

@@ -468,9 +468,9 @@ class Client:
         self._session.made_room(interest)
         self._driver.act()
 
-    def _acknowledge(self, interest: Interest, offset: int) -> None:
+    def _acknowledge(self, interest: Interest, offset: int, epoch: str) -> None:
         self._check()
-        self._session.desk.acknowledge(interest, offset)
+        self._session.desk.acknowledge(interest, offset, epoch)
         self._driver.act()
 
     async def _unsubscribe(self, reader: Subscription | Replay, interest: Interest) -> None:

@@ -196,6 +196,15 @@ class Subscription(_Reader[Publication]):
         """The name of the log that it reads, if any."""
         return self._interest.durable or None
 
+    @property
+    def resets(self) -> int:
+        """How often a durable subscription's log turned out not to have rows that were read from it.
+
+        That is so after a restore from backup, or with a lost data directory. The subscription then goes on
+        where the log is: rows may come twice, and none that is in the log is passed over.
+        """
+        return self._interest.resets
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot of its counters."""
         interest = self._interest
@@ -218,12 +227,16 @@ class Subscription(_Reader[Publication]):
                 "acknowledge takes a publication of this subscription, or its offset, "
                 f"not {type(done).__name__}"
             )
+        epochs = self._interest.epochs
+        epoch = done.epoch if isinstance(done, StoredPublication) else epochs.at(offset)
+        if epoch and not epochs.has(epoch, offset, self._interest.handed_offset + 1):
+            return  # a row from before the log was reset: it is not there any more
         if offset > self._interest.handed_offset:
             raise ConfigurationError(
                 f"offset {offset} cannot be acknowledged: "
                 f"{self._interest.handed_offset} is the highest that arrived"
             )
-        self._client._acknowledge(self._interest, offset)
+        self._client._acknowledge(self._interest, offset, epoch)
 
     async def get(self, timeout_s: float | None = None) -> Publication:
         """The next publication, waiting for it at most `timeout_s` seconds (None: as long as it takes).

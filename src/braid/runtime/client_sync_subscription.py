@@ -154,6 +154,11 @@ class SyncSubscription(_SyncReader[Publication]):
         """True once nothing more can come in; what is queued can perhaps still be read."""
         return self._closed or self._subscription.closed
 
+    @property
+    def resets(self) -> int:
+        """How often a durable subscription's log turned out not to have rows that were read from it."""
+        return self._subscription.resets
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot of its counters."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from braid.protocol.epochs import EPOCHS_MAX
 from braid.protocol.log import (
     NOTHING_ACKNOWLEDGED,
     AcknowledgeLog,
     AppendRows,
+    BeginEpoch,
     CreateLog,
     DeleteLog,
     DropRows,
@@ -65,6 +67,8 @@ class Changes:
                     if offset > head.acknowledged_offset:
                         head.acknowledged_offset = offset
                         head.changed = True
+                case BeginEpoch(name=name, epoch=epoch):
+                    self._begin_epoch(self.head(name), epoch)
                 case DropRows(name=name, before_offset=before_offset):
                     self.drop(name, before_offset)
                 case CreateLog():
@@ -174,10 +178,29 @@ class Changes:
         assert log is not None  # an INSERT into a table with row ids always has one
         self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0)
 
+    def _begin_epoch(self, head: LogHead, epoch: str) -> None:
+        known = self._connection.execute(
+            "SELECT epoch FROM epochs WHERE log = ? ORDER BY number", (head.log,)
+        ).fetchall()
+        if known and known[-1][0] == epoch:
+            return
+        self._connection.execute(
+            "INSERT INTO epochs (log, epoch, first_offset) VALUES (?, ?, ?)",
+            (head.log, epoch, head.bounds.next_offset),
+        )
+        if len(known) >= EPOCHS_MAX:
+            self._connection.execute(
+                """
+                DELETE FROM epochs WHERE log = ? AND number NOT IN
+                    (SELECT number FROM epochs WHERE log = ? ORDER BY number DESC LIMIT ?)
+                """,
+                (head.log, head.log, EPOCHS_MAX),
+            )
+
     def _delete(self, name: str) -> None:
         log = self.head(name).log
         self._write_rows()
-        for table in ("highest", "logs"):
+        for table in ("highest", "epochs", "logs"):
             self._connection.execute(f"DELETE FROM {table} WHERE log = ?", (log,))
         self._connection.execute("INSERT INTO deleted_logs (log) VALUES (?)", (log,))
         self._heads[name] = None

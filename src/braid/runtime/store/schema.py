@@ -18,7 +18,9 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+# Files from this version on are brought up to date when they are opened.
+SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
 APPLICATION_ID = 0x42726169
 # With 8 KiB, records up to some 8 KB stay in one page; measured a little faster than 4 KiB for small ones.
@@ -27,6 +29,15 @@ PAGE_BYTES = 8192
 WAL_BYTES_MAX = 64 << 20
 # Somebody may look into the file with the sqlite3 program, which can lock it for a moment.
 BUSY_TIMEOUT_S = 5.0
+
+EPOCHS = """
+    CREATE TABLE epochs (
+        number INTEGER PRIMARY KEY,
+        log INTEGER NOT NULL,
+        epoch TEXT NOT NULL,
+        first_offset INTEGER NOT NULL
+    )
+    """
 
 # A log's number is never used twice. Rows have a hidden row id, so appends to all logs go to the table's end,
 # and large records are no burden for the index, which holds numbers only.
@@ -71,6 +82,7 @@ TABLES = (
         PRIMARY KEY (log, publisher)
     ) WITHOUT ROWID
     """,
+    EPOCHS,
     """
     CREATE TABLE neighbours (
         broker_id TEXT PRIMARY KEY,
@@ -107,7 +119,7 @@ def open_database(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         if is_new:
             _create_tables(connection)
         else:
-            _add_what_is_new(connection)
+            _bring_up_to_date(connection)
         _check_ends(connection, path)
     except sqlite3.Error as problem:
         connection.close()
@@ -128,19 +140,34 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> bool:
         return True
     if application_id != APPLICATION_ID:
         raise StoreError(f"{path} is a database of another program; choose another data directory")
-    if version != SCHEMA_VERSION:
+    if not SCHEMA_VERSION_OLDEST <= version <= SCHEMA_VERSION:
         raise StoreError(
-            f"{path} has schema version {version}, and this Braid knows version {SCHEMA_VERSION}; "
+            f"{path} has schema version {version}, and this Braid knows the versions "
+            f"{SCHEMA_VERSION_OLDEST} to {SCHEMA_VERSION}; "
             "use the Braid that wrote it or a newer one, or choose another data directory"
         )
     return False
 
 
-def _add_what_is_new(connection: sqlite3.Connection) -> None:
-    """A file of an earlier version lacks a column that has a default."""
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Add what a file of an earlier version lacks, in one transaction: a crash leaves the file as it was."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
     columns = [column[1] for column in connection.execute("PRAGMA table_info(highest)")]
-    if columns and "recent" not in columns:
+    if "recent" not in columns:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
+    connection.execute(EPOCHS)
+    # Rows from before there were epochs are of one that no other file has.
+    connection.execute(
+        """
+        INSERT INTO epochs (log, epoch, first_offset)
+        SELECT log, 'before-' || lower(hex(randomblob(8))), 0 FROM logs WHERE next_offset > 0
+        """
+    )
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:

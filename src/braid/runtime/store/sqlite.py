@@ -143,6 +143,11 @@ class SqliteStore:
                 highest.setdefault(log, {})[publisher] = sequence
                 if bits:
                     recent.setdefault(log, {})[publisher] = bits
+            epochs: dict[int, list[tuple[str, int]]] = {}
+            for log, epoch, first_offset in connection.execute(
+                "SELECT log, epoch, first_offset FROM epochs ORDER BY number"
+            ):
+                epochs.setdefault(log, []).append((epoch, first_offset))
             logs = connection.execute(
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
@@ -153,7 +158,12 @@ class SqliteStore:
             neighbours = connection.execute("SELECT broker_id, address FROM neighbours ORDER BY broker_id")
             return StoreState(
                 tuple(
-                    _log_state(columns, highest.get(columns[0], {}), recent.get(columns[0], {}))
+                    _log_state(
+                        columns,
+                        highest.get(columns[0], {}),
+                        recent.get(columns[0], {}),
+                        tuple(epochs.get(columns[0], ())),
+                    )
                     for columns in logs
                 ),
                 tuple((broker_id, address) for broker_id, address in neighbours),
@@ -244,7 +254,12 @@ class SqliteStore:
             raise error from problem
 
 
-def _log_state(columns: Sequence[Any], highest: dict[str, int], recent: dict[str, bytes]) -> LogState:
+def _log_state(
+    columns: Sequence[Any],
+    highest: dict[str, int],
+    recent: dict[str, bytes],
+    epochs: tuple[tuple[str, int], ...],
+) -> LogState:
     """A row of the table `logs`, in the order in which `state` asks for its columns."""
     return LogState(
         name=columns[1],
@@ -258,4 +273,5 @@ def _log_state(columns: Sequence[Any], highest: dict[str, int], recent: dict[str
         bytes=columns[8],
         created_at_us=columns[9],
         recent=recent,
+        epochs=epochs,
     )

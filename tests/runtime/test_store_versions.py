@@ -1,0 +1,73 @@
+"""Does a store that an earlier Braid wrote still open?"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from braid.protocol.log import AppendRows, BeginEpoch, LogRow, Retention
+from braid.runtime.store import SqliteStore
+from braid.runtime.store.sqlite import DATABASE_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The tables of schema version 1, as that Braid wrote them.
+VERSION_1 = """
+    CREATE TABLE logs (
+        log INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        filter_text TEXT NOT NULL,
+        when_full TEXT NOT NULL,
+        created_at_us INTEGER NOT NULL,
+        first_offset INTEGER NOT NULL,
+        next_offset INTEGER NOT NULL,
+        acknowledged_offset INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    );
+    CREATE TABLE log_rows (
+        log INTEGER NOT NULL,
+        row_offset INTEGER NOT NULL,
+        publisher TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        at_us INTEGER NOT NULL,
+        record BLOB NOT NULL,
+        PRIMARY KEY (log, row_offset)
+    );
+    CREATE TABLE deleted_logs (log INTEGER PRIMARY KEY);
+    CREATE TABLE highest (
+        log INTEGER NOT NULL,
+        publisher TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        PRIMARY KEY (log, publisher)
+    ) WITHOUT ROWID;
+    CREATE TABLE neighbours (broker_id TEXT PRIMARY KEY, address TEXT NOT NULL) WITHOUT ROWID;
+    INSERT INTO logs VALUES (1, 'alice/log', 'alice', 'price > 10', 'block', 7, 1, 3, 0, 6);
+    INSERT INTO logs VALUES (2, 'alice/empty', 'alice', 'TRUE', 'block', 7, 0, 0, -1, 0);
+    INSERT INTO log_rows VALUES (1, 1, 'p', 5, 8, x'aabbcc'), (1, 2, 'p', 6, 9, x'ddeeff');
+    INSERT INTO highest VALUES (1, 'p', 6);
+    INSERT INTO neighbours VALUES ('B', 'h:1');
+    PRAGMA application_id = 0x42726169;
+    PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        connection.executescript(VERSION_1)
+    for _ in range(2):  # and it stays as it then is
+        with SqliteStore(tmp_path, retention=Retention()) as store:
+            empty, log = store.state().logs
+            assert store.state().neighbours == (("B", "h:1"),)
+            assert (log.first_offset, log.next_offset, log.acknowledged_offset, log.bytes) == (1, 3, 0, 6)
+            assert log.highest == {"p": 6}
+            assert [offset for offset, _ in store.read("alice/log", 0, None, 100)] == [1, 2]
+            # Rows from before there were epochs have one of their own, which no other file has.
+            assert [first for _, first in log.epochs] == [0]
+            assert empty.epochs == ()
+            epochs = log.epochs
+    with SqliteStore(tmp_path, retention=Retention()) as store:
+        store.apply([BeginEpoch("alice/log", "A-1"), AppendRows("alice/log", 3, [LogRow("p", 7, b"x")], 10)])
+        assert store.state().logs[1].epochs == (*epochs, ("A-1", 3))
