@@ -269,7 +269,7 @@ class Conversation:
             client.channel, fresh = old.channel, client.channel
             client.sequence = old.sequence
             if fresh.connected:
-                client.channel.restart(fresh._credit)
+                client.channel.restart(fresh.credit)
                 client.flush()
         self.clients[name] = client
         for party in self.network.cores[broker]._reception.clients:

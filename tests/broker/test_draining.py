@@ -41,13 +41,13 @@ def test_a_reader_that_catches_up_does_not_let_publications_in_while_draining(
     network, reader, publisher = small
     network.tell("A", Drain())
     network.run(us=50_000)
-    credit = publisher.channel._credit
+    credit = publisher.channel.credit
     before = accepted(network)
     reader.read()
     for number in range(16, 76):
         publisher.publish({"n": number, "pad": "x" * 1_000}, acknowledged=True)
     network.run(us=50_000)
-    assert publisher.channel._credit == credit
+    assert publisher.channel.credit == credit
     assert accepted(network) == before
     network.run(us=2_000_000)
     assert "A" in network.drained

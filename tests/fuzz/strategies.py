@@ -89,6 +89,7 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     plain["bytes"] = st.binary(max_size=20)
     plain["list[tuple[str, str, str]]"] = st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=3)
     plain["list[tuple[str, int, int, int]]"] = st.lists(st.tuples(TEXT, INT64, INT64, INT64), max_size=3)
+    plain["list[tuple[int, int]]"] = st.lists(st.tuples(INT64, INT64), max_size=3)
     chosen = special.get(kind, {})
     return {
         name: chosen[name] if name in chosen else plain[kind.__annotations__[name]]

@@ -50,16 +50,17 @@ class Side:
         self.wire: deque[bytes] = deque()
         """What is on its way from here."""
         self.decoder = FrameDecoder()
-        self.offered: list[int] = []
-        """Publications, by number; `cares` are those that somebody waits for."""
+        self.offered: dict[int, list[int]] = {0: [], 1: []}
+        """Publications of each class, by number; `cares` are those that somebody waits for."""
+        self.numbers = 0
         self.cares: set[int] = set()
         self.released: list[int] = []
         self.messages: deque[int] = deque()
         """Messages of this session that have not arrived."""
         self.said = 0
-        self.heard: list[int] = []
+        self.heard: dict[int, list[int]] = {0: [], 1: []}
         """Publications from the other side, without those that came again in a later session."""
-        self.heard_now: list[int] = []
+        self.heard_now: dict[int, list[int]] = {0: [], 1: []}
         self.settled_numbers: set[int] = set()
         self.frames_heard: list[tuple[int, int]] = []
         """In this session: frame number and publication, for those that came."""
@@ -67,7 +68,7 @@ class Side:
     def begin(self) -> None:
         self.channel.restart(SETTINGS.window_bytes)
         self.messages.clear()
-        self.heard_now, self.frames_heard = [], []
+        self.heard_now, self.frames_heard = {0: [], 1: []}, []
 
     def write(self, frames: list[Frame]) -> None:
         if frames:
@@ -94,11 +95,12 @@ class Side:
                 self._release(self.channel.settled_apart(body.frames), source)
             elif isinstance(body, PublicationBatch):
                 (number,) = body.sequences.tolist()
-                assert number not in self.heard_now, "doubled within a session"
-                assert not self.heard_now or number > self.heard_now[-1], "overtaken within a session"
-                self.heard_now.append(number)
-                if not self.heard or number > self.heard[-1]:
-                    self.heard.append(number)
+                heard, heard_now = self.heard[body.target], self.heard_now[body.target]
+                assert number not in heard_now, "doubled within a session"
+                assert not heard_now or number > heard_now[-1], "overtaken within a session"
+                heard_now.append(number)
+                if not heard or number > heard[-1]:
+                    heard.append(number)
                 self.frames_heard.append((frame.sequence, number))
             else:
                 assert isinstance(body, Done)
@@ -140,16 +142,22 @@ class TwoChannels(RuleBasedStateMachine):
         return self.sides[0].channel.connected
 
     @rule(
-        which=SIDES, size=st.sampled_from([0, 20, 90, 300, 700]), care=st.booleans(), count=st.integers(1, 4)
+        which=SIDES,
+        size=st.sampled_from([0, 20, 90, 300, 700]),
+        care=st.booleans(),
+        count=st.integers(1, 4),
+        number_of_class=st.sampled_from([0, 0, 1]),
     )
-    def publish(self, which: int, size: int, care: bool, count: int) -> None:
+    def publish(self, which: int, size: int, care: bool, count: int, number_of_class: int) -> None:
         side = self.sides[which]
         for _ in range(count):
-            number = len(side.offered) + 1
-            side.offered.append(number)
+            side.numbers += 1
+            number = side.numbers
+            side.offered[number_of_class].append(number)
             if care:
                 side.cares.add(number)
-            side.channel.offer(batch_of(number, size, care=care), number if care else None)
+            batch = batch_of(number, size, care=care, target=number_of_class)
+            side.channel.offer(batch, number if care else None)
         side.pump()
 
     @rule(which=SIDES)
@@ -195,10 +203,10 @@ class TwoChannels(RuleBasedStateMachine):
             self.carry(which, 100)
             self.acknowledge(which)
 
-    @rule(which=SIDES, withheld=st.booleans())
-    def withhold(self, which: int, withheld: bool) -> None:
+    @rule(which=SIDES, withheld=st.booleans(), number=st.sampled_from([None, 0, 1]))
+    def withhold(self, which: int, withheld: bool, number: int | None) -> None:
         channel = self.sides[which].channel
-        (channel.hold_credit if withheld else channel.release_credit)("slow")
+        (channel.hold_credit if withheld else channel.release_credit)("slow", number)
 
     @rule(which=SIDES, writable=st.booleans())
     def fill(self, which: int, writable: bool) -> None:
@@ -240,17 +248,20 @@ class TwoChannels(RuleBasedStateMachine):
     def bounds_are_kept(self) -> None:
         for side in getattr(self, "sides", ()):
             channel = side.channel
-            assert channel.waiting_bytes == sum(each.size for each in channel._batches)
+            assert channel.waiting_bytes == sum(each.size for each in channel._waiting())
             sent = list(channel._sent_last())
             sizes = _sizes(sent)
             assert channel.unacknowledged_bytes == sum(sizes)
+            backlogs = [channel.backlog_bytes_of(number) for number in (0, 1)]
+            assert sum(backlogs) == channel.backlog_bytes
+            assert all(backlog >= 0 for backlog in backlogs)
             assert channel.unacknowledged_messages == len(sent) - len(sizes)
             assert channel.unsettled_bytes == sum(_sizes(starmap(Frame, channel._unsettled.items())))
             assert channel._unsettled.keys() <= channel._cares.keys()
             assert channel._cares.keys() <= {*channel._unsettled, *(frame.sequence for frame in sent)}
             assert channel.unacknowledged_bytes <= SETTINGS.resend_bytes_max or len(sizes) == 1
             assert len(side.released) == len(set(side.released)), "released twice"
-            assert side.heard == sorted(set(side.heard))
+            assert all(heard == sorted(set(heard)) for heard in side.heard.values())
 
     @invariant()
     def credit_is_kept(self) -> None:
@@ -258,7 +269,7 @@ class TwoChannels(RuleBasedStateMachine):
             channel = side.channel
             # Only one frame that is larger than the window goes beyond. The receiver, which refuses what
             # exceeds the credit it has given, checks this more closely.
-            assert channel._sent_bytes - channel._credit <= FRAME_BYTES_MAX
+            assert all(sending.room >= -FRAME_BYTES_MAX for sending in channel._sending.values())
 
     def teardown(self) -> None:
         if not hasattr(self, "sides"):
@@ -266,7 +277,8 @@ class TwoChannels(RuleBasedStateMachine):
         if not self.connected:
             self.resume()
         for side in self.sides:
-            side.channel.release_credit("slow")
+            for number in (None, 0, 1):
+                side.channel.release_credit("slow", number)
             side.channel.holding = False
             side.channel.writable = True
         for _ in range(2000):
@@ -511,16 +523,59 @@ def test_accepting_quietly_is_what_accepting_and_settling_would_have_done(
         try:
             accepted = usual.accept(frame)
         except RemoteProtocolError:
-            assert not quick.accept_quietly(number, batch.size)
+            assert not quick.accept_quietly(number, batch)
             return
         assert accepted
         usual.settled = usual.received
-        if not (quietly and quick.accept_quietly(number, batch.size)):
+        if not (quietly and quick.accept_quietly(number, batch)):
             assert quick.accept(frame)
             quick.settled = quick.received
         else:
             assert not usual.acknowledgement_due()
-        assert not quick.accept_quietly(number, batch.size), "twice"
+        assert not quick.accept_quietly(number, batch), "twice"
         assert quick.acknowledgement_due() == usual.acknowledgement_due()
         if usual.acknowledgement_due() or pause:
             assert quick.acknowledgement() == usual.acknowledgement()
+
+
+def test_a_class_without_credit_does_not_hold_up_the_others() -> None:
+    """And no message that stays in line overtakes what waits in it."""
+    sender, receiver = connected(credit=1000), connected(window_bytes=1000)
+    receiver.hold_credit("slow", 1)
+    for number in range(1, 7):
+        sender.offer(batch_of(number, 350, care=False, target=number % 2))
+    sender.offer_in_line(Done(7))
+    sender.offer(batch_of(8, 350, care=False))
+
+    def crossed() -> list[object]:
+        heard: list[object] = []
+        for frame in sender.take():
+            assert receiver.accept(frame)
+            body = frame.body
+            heard.append(body.first if isinstance(body, PublicationBatch) else body)
+        told = receiver.acknowledgement()
+        if told is not None:
+            sender.acknowledged(told)
+        return heard
+
+    assert crossed() == [1, 2, 3, 4], "each class has a window of its own"
+    assert crossed() == [6, 8], "the other class goes on"
+    assert crossed() == []
+    assert sender.waiting_bytes_of(1) == sender.waiting_bytes == sender.backlog_bytes_of(1)
+    assert receiver.release_credit("slow", 1)
+    assert receiver.acknowledgement_due()
+    assert crossed() == []
+    assert crossed() == [5, Done(7)]
+
+
+def test_classes_that_nobody_agreed_on_are_refused() -> None:
+    channel: Channel[str] = Channel(ChannelSettings(), classes=2)
+    channel.restart(1000)
+    assert channel.accept(Frame(1, batch_of(1, 0, care=False, target=1)))
+    with pytest.raises(RemoteProtocolError, match="a batch of class 2, where the classes are those below 2"):
+        channel.accept(Frame(2, batch_of(2, 0, care=False, target=2)))
+    channel.acknowledged(Acknowledgement(0, 0, 1000, [(1, 5000), (70_000, 1)]))
+    channel.offer(batch_of(1, 0, care=False, target=1))
+    channel.acknowledged(Acknowledgement(0, 0, 1000, [(1, 5000)]))
+    with pytest.raises(RemoteProtocolError, match="a credit of 4999 bytes after one of 5000"):
+        channel.acknowledged(Acknowledgement(0, 0, 1000, [(1, 4999)]))

@@ -193,7 +193,7 @@ class Express:
                 if way is None:
                     return None
         channel = source.channel
-        if not channel.accept_quietly(sequence, batch.size):
+        if not channel.accept_quietly(sequence, batch):
             return None
         postroom = self._postroom
         postroom.now_us = party.heard_at_us = now_us

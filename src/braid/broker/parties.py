@@ -23,6 +23,9 @@ __all__ = ["CLASSES", "Client", "ClientDestination", "Link", "Party", "Release",
 
 Release: TypeAlias = Callable[[], None]
 
+# What brokers send to each other: see `protocol/incoming.py`.
+BROKER_CLASSES = 2
+
 # The delivery classes of a client's subscriptions, by what they choose for the moment they fall behind.
 CLASSES = {"block": 1, "drop_oldest": 2, "disconnect": 3}
 
@@ -48,10 +51,13 @@ class Party:
         "pinged",
     )
 
-    def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
+    def __init__(
+        self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, classes: int
+    ) -> None:
+        """`classes`: how many credit classes there are of what it sends."""
         self.name = name
         self.connection: int | None = None
-        self.channel: Channel[Release] = Channel(settings)
+        self.channel: Channel[Release] = Channel(settings, classes)
         self.line = SettleLine(self.channel, lambda: changed(self))
         self.outside: list[Message] = []
         """Messages that are not part of the channel, to be sent with the next write."""
@@ -96,7 +102,7 @@ class Link(Party):
     )
 
     def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
-        super().__init__(name, settings, changed)
+        super().__init__(name, settings, changed, classes=BROKER_CLASSES)
         self.address = ""
         self.incarnation = ""
         """The peer's, of the session that the channel is in; empty if it cannot be resumed."""
@@ -147,7 +153,7 @@ class SoftLink(Party):
     def __init__(
         self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, outgoing: bool
     ) -> None:
-        super().__init__(name, settings, changed)
+        super().__init__(name, settings, changed, classes=BROKER_CLASSES)
         self.session = 0
         """Always the same: it has no second one."""
         self.outgoing = outgoing
@@ -201,7 +207,7 @@ class Client(Party):
         settings: ChannelSettings,
         changed: Callable[[Party], None],
     ) -> None:
-        super().__init__(name, settings, changed)
+        super().__init__(name, settings, changed, classes=1)
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal

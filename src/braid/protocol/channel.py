@@ -2,28 +2,33 @@
 
 A channel is one side of a session between two parties: a link between brokers, or a client's connection.
 It outlives connections. Every sequenced frame has a number; the peer acknowledges cumulatively what has
-arrived (*received*) and what needs nobody's care any more (*settled*), and grants *credit* in bytes. What was
-sent and is not acknowledged is sent again when a broken connection is resumed; what has no credit waits.
+arrived (*received*) and what needs nobody's care any more (*settled*), and grants *credit* in bytes, class by
+class (`incoming.py`). What was sent and is not acknowledged is sent again when a broken connection is
+resumed; what has no credit waits.
 
 Messages overtake waiting publications, so that a slow consumer never holds up routing; except those that
 take back what the publications need on their way, which stay in line. Publications of one publisher never
-overtake each other.
+overtake each other within a class; a class that has no credit is overtaken by the others.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from heapq import merge
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
-from braid.protocol.messages import Acknowledgement, Message, StoredPublications
+from braid.protocol.incoming import DELIVERY_CLASSES, Incoming
+from braid.protocol.outgoing import Outgoing, SendingClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+    from collections.abc import Callable, Iterable, Iterator
+
+    from braid.protocol.messages import Acknowledgement, Message
 
 __all__ = ["Channel", "ChannelSettings"]
 
@@ -38,7 +43,8 @@ class ChannelSettings:
     """How much may be under way on one channel."""
 
     window_bytes: int = 4 * 1024 * 1024
-    """Credit kept open for the peer. Higher: more throughput over long distances, more memory here."""
+    """Credit kept open for the peer, for each class of publications. Higher: more throughput over long
+    distances, more memory here."""
     resend_bytes_max: int = 16 * 1024 * 1024
     """Sent and not acknowledged at most. Higher: longer outages without a pause, more memory here."""
     acknowledge_after_frames: int = 64
@@ -47,102 +53,65 @@ class ChannelSettings:
     """How long an acknowledgement may wait for company. Higher: fewer of them, later receipts."""
 
 
-class _Outgoing(Generic[Care]):
-    """Something that waits to be sent; `care` is who wants to hear that it is settled.
+class Channel(Incoming, Generic[Care]):
+    """One side of a session. `Care` is the caller's type for those who wait for settlement.
 
-    Only publications have a size: credit and the bounds on memory are about them.
+    Args:
+        settings: how much may be under way.
+        classes: the peer may send publications of the classes below this; each may fill a window.
     """
 
-    __slots__ = ("body", "care", "size")
-
-    def __init__(self, body: Body, size: int, care: Care | None) -> None:
-        self.body = body
-        self.size = size
-        self.care = care
-
-
-class Channel(Generic[Care]):
-    """One side of a session. `Care` is the caller's type for those who wait for settlement."""
-
     __slots__ = (
-        "_acknowledged_bytes",
-        "_batches",
-        "_careful_first",
-        "_careful_last",
         "_cares",
-        "_credit",
-        "_due_bytes",
-        "_due_frame",
-        "_granted",
-        "_holds",
+        "_in_line",
         "_messages",
-        "_messages_in_line",
+        "_order",
         "_peer_received",
         "_peer_settled",
         "_peer_window",
-        "_prompt",
+        "_sending",
         "_sent",
-        "_sent_bytes",
-        "_told",
         "_unacknowledged",
         "_unsettled",
         "connected",
         "holding",
         "passing",
-        "received",
-        "received_bytes",
-        "settings",
-        "settled",
         "telling",
+        "unacknowledged_bytes",
         "unacknowledged_messages",
         "unsettled_bytes",
         "waiting_bytes",
         "writable",
     )
 
-    def __init__(self, settings: ChannelSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ChannelSettings, classes: int = DELIVERY_CLASSES) -> None:
+        super().__init__(settings, classes)
         self.connected = False
         self.writable = True
         # Sending.
-        self._messages: deque[_Outgoing[Care]] = deque()
-        self._batches: deque[_Outgoing[Care]] = deque()
+        self._messages: deque[Outgoing[Care]] = deque()
+        self._in_line: deque[Outgoing[Care]] = deque()
+        """Messages that wait until all publications offered before them have gone."""
+        self._sending: dict[int, SendingClass[Care]] = {0: SendingClass(0)}
+        self._order = 0
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
         self._unsettled: OrderedDict[int, Body] = OrderedDict()
         """What has arrived and somebody waits for, by its number, in order."""
         self._cares: dict[int, Care] = {}
         """By the number of a frame that was sent, who wants to hear that it is settled."""
-        self._messages_in_line = 0
         self._sent = 0
-        self._sent_bytes = 0
-        self._acknowledged_bytes = 0
-        self._credit = 0
         self._peer_window = 0
         self._peer_received = 0
         self._peer_settled = 0
         self.waiting_bytes = 0
         """Publications that have not been sent for lack of credit or connection."""
+        self.unacknowledged_bytes = 0
+        """Publications that were sent and are not known to have arrived."""
         self.unacknowledged_messages = 0
         """Messages that were sent and are not known to have arrived."""
         self.unsettled_bytes = 0
         """Arrived, and kept until everybody downstream has them."""
-        # Receiving.
-        self.received = 0
-        self.received_bytes = 0
-        self.settled = 0
-        """Raised by the owner, as what arrived needs no care any more."""
-        self._holds: set[Hashable] = set()
-        """Why the peer gets no further credit."""
-        self._granted = settings.window_bytes
-        self._told = (0, 0, settings.window_bytes)
-        self._prompt = False
-        self._careful_first = self._careful_last = 0
-        """The numbers between which all frames are whose sender waits until they are settled and has not been
-        told so; 0 if there are none."""
-        # How far things may go before they are acknowledged at once.
-        self._due_frame = settings.acknowledge_after_frames
-        self._due_bytes = settings.window_bytes // 4
         self.telling = False
         """Set by the owner while it means to acknowledge in a while."""
         self.holding = False
@@ -152,96 +121,131 @@ class Channel(Generic[Care]):
 
     # Sending.
 
-    @property
-    def unacknowledged_bytes(self) -> int:
-        """Publications that were sent and are not known to have arrived."""
-        return self._sent_bytes - self._acknowledged_bytes
+    def _class(self, number: int) -> SendingClass[Care]:
+        found = self._sending.get(number)
+        if found is None:
+            found = self._sending[number] = SendingClass(self._peer_window)
+        return found
 
     def offer(self, body: Body, care: Care | None = None) -> None:
         """Put something in line."""
+        self._order += 1
         if isinstance(body, PublicationBatch):
             size = body.size
-            self._batches.append(_Outgoing(body, size, care))
+            sending = self._class(body.target)
+            sending.waiting.append(Outgoing(body, size, care, self._order))
+            sending.waiting_bytes += size
             self.waiting_bytes += size
         else:
-            self._messages.append(_Outgoing(body, 0, care))
+            self._messages.append(Outgoing(body, 0, care))
 
     def offer_in_line(self, message: Message) -> None:
         """Put a message in line that must not overtake the publications before it."""
-        if not self._batches:
+        if not self.waiting_bytes and not self._in_line:
             self.offer(message)
             return
-        self._batches.append(_Outgoing(message, 0, None))
-        self._messages_in_line += 1
+        self._order += 1
+        self._in_line.append(Outgoing(message, 0, None, self._order))
 
     def retract(self, unwanted: Callable[[Body], bool]) -> None:
         """Take messages back that wait behind publications."""
-        if self._messages_in_line:
-            kept = [each for each in self._batches if each.size or not unwanted(each.body)]
-            self._messages_in_line -= len(self._batches) - len(kept)
-            self._batches = deque(kept)
+        if self._in_line:
+            self._in_line = deque(each for each in self._in_line if not unwanted(each.body))
 
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
-        if not self.connected or not (self._messages or self._batches):
+        if not self.connected or not (self._messages or self.waiting_bytes or self._in_line):
             return []
         frames: list[Frame] = []
         while self._messages:
             frames.append(self._send(self._messages.popleft()))
+        if self.writable and (self.passing or not self.holding):
+            self._take_in_line(frames)
+        return frames
+
+    def _take_in_line(self, frames: list[Frame]) -> None:
+        """Take publications, and the messages between them, in the order in which they were offered.
+
+        A class that has no credit is passed over; but no message overtakes what waits in it.
+        """
+        open_classes = [each for each in self._sending.values() if each.waiting]
+        blocked_at = self._order + 1
         resend_bytes_max = self.settings.resend_bytes_max
-        held: list[_Outgoing[Care]] = []
         # What follows a publication that is held must not overtake it if the publisher is the same.
         held_publishers: set[str] = set()
-        while self._batches and self.writable and (self.passing or not self.holding):
-            outgoing = self._batches[0]
-            body = outgoing.body
-            if self.holding and isinstance(body, PublicationBatch):
-                if outgoing.care is not None:
-                    held_publishers.add(body.publisher)
-                if body.publisher in held_publishers:
-                    held.append(self._batches.popleft())
-                    continue
+        while open_classes:
+            sending = open_classes[0] if len(open_classes) == 1 else min(open_classes, key=_first_order)
+            outgoing = sending.waiting[0]
+            while self._in_line and self._in_line[0].order < min(outgoing.order, blocked_at):
+                frames.append(self._send(self._in_line.popleft()))
+            if self.holding and self._is_held(outgoing, held_publishers):
+                sending.held.append(sending.waiting.popleft())
             # A frame larger than all the credit there can ever be goes alone.
-            alone = self._credit - self._sent_bytes >= self._peer_window
-            if self._sent_bytes + outgoing.size > self._credit and not alone:
+            elif outgoing.size > sending.room and sending.room < self._peer_window:
+                blocked_at = min(blocked_at, outgoing.order)
+                open_classes.remove(sending)
+                continue
+            elif self.unacknowledged_bytes + outgoing.size > resend_bytes_max and self._unacknowledged:
+                blocked_at = min(blocked_at, outgoing.order)
                 break
-            if self.unacknowledged_bytes + outgoing.size > resend_bytes_max and self._unacknowledged:
-                break
-            self._batches.popleft()
-            self.waiting_bytes -= outgoing.size
-            self._messages_in_line -= not outgoing.size
-            frames.append(self._send(outgoing))
-        self._batches.extendleft(reversed(held))
-        return frames
+            else:
+                sending.waiting.popleft()
+                frames.append(self._send(outgoing, sending))
+            if not sending.waiting:
+                open_classes.remove(sending)
+        while self._in_line and self._in_line[0].order < blocked_at:
+            frames.append(self._send(self._in_line.popleft()))
+        for sending in self._sending.values():
+            if sending.held:
+                sending.waiting.extendleft(reversed(sending.held))
+                sending.held.clear()
+
+    def _is_held(self, outgoing: Outgoing[Care], held_publishers: set[str]) -> bool:
+        body = outgoing.body
+        if not isinstance(body, PublicationBatch):
+            return False
+        if outgoing.care is not None:
+            held_publishers.add(body.publisher)
+        return body.publisher in held_publishers
 
     def send_at_once(self, batch: PublicationBatch) -> Frame | None:
         """Send publications that nobody cares for, if nothing holds them up; None: `offer` them instead.
 
         It saves a single publication the way through the line, which it would leave at once.
         """
+        try:
+            sending = self._sending[batch.target]
+        except KeyError:
+            return None
         size = batch.size
-        sent_bytes = self._sent_bytes + size
+        under_way = self.unacknowledged_bytes + size
         if (
-            # While these are 0, nothing is in line.
-            self.waiting_bytes
-            or self._messages_in_line
+            size > sending.room
+            or sending.waiting
+            or self._in_line
             or self._messages
             or self.holding
             or not (self.connected and self.writable)
-            or sent_bytes > self._credit
-            or sent_bytes - self._acknowledged_bytes > self.settings.resend_bytes_max
+            or under_way > self.settings.resend_bytes_max
         ):
             return None
-        self._sent_bytes = sent_bytes
+        sending.room -= size
+        self.unacknowledged_bytes = under_way
         self._sent = sequence = self._sent + 1
         self._unacknowledged.append(batch)
         frame: Frame = _quickly(Frame, (sequence, batch))
         return frame
 
-    def _send(self, outgoing: _Outgoing[Care]) -> Frame:
+    def _send(self, outgoing: Outgoing[Care], sending: SendingClass[Care] | None = None) -> Frame:
         self._sent += 1
-        self._sent_bytes += outgoing.size
-        self.unacknowledged_messages += not outgoing.size
+        if sending is None:
+            self.unacknowledged_messages += 1
+        else:
+            size = outgoing.size
+            sending.room -= size
+            sending.waiting_bytes -= size
+            self.waiting_bytes -= size
+            self.unacknowledged_bytes += size
         if outgoing.care is not None:
             self._cares[self._sent] = outgoing.care
         self._unacknowledged.append(outgoing.body)
@@ -259,9 +263,17 @@ class Channel(Generic[Care]):
                 f"an acknowledgement of {received} received and {settled} settled, "
                 f"after {self._peer_received} and {self._peer_settled} of {self._sent} sent"
             )
-        if credit < self._credit:
-            raise RemoteProtocolError(f"a credit of {credit} bytes after one of {self._credit}")
-        self._peer_received, self._peer_settled, self._credit = received, settled, credit
+        granted = [(self._sending[0], credit)]
+        if acknowledgement.credits:
+            # A class in which nothing was sent has all the credit of its beginning, whatever is said of it.
+            known = self._sending
+            granted += [(known[number], each) for number, each in acknowledgement.credits if number in known]
+        for sending, credit in granted:
+            if credit < sending.credit:
+                raise RemoteProtocolError(f"a credit of {credit} bytes after one of {sending.credit}")
+        for sending, credit in granted:
+            sending.grant(credit)
+        self._peer_received, self._peer_settled = received, settled
         return self._release()
 
     def settled_apart(self, frames: Iterable[int]) -> list[Care]:
@@ -276,7 +288,7 @@ class Channel(Generic[Care]):
                 freed.append(care)
                 body = self._unsettled.pop(sequence, None)
                 if isinstance(body, PublicationBatch):
-                    self.unsettled_bytes -= body.size
+                    self._no_longer_unsettled(body)
         return freed
 
     def _release(self) -> list[Care]:
@@ -290,29 +302,47 @@ class Channel(Generic[Care]):
             rest = [line.pop() for _ in range(under_way)]
             line.clear()
             line.extend(reversed(rest))
-            self._acknowledged_bytes = self._sent_bytes - sum(
-                body.size for body in rest if isinstance(body, PublicationBatch)
-            )
+            for sending in self._sending.values():
+                sending.arrived_bytes = sending.sent_bytes
+            self.unacknowledged_bytes = 0
+            for body in rest:
+                if isinstance(body, PublicationBatch):
+                    self._sending[body.target].arrived_bytes -= body.size
+                    self.unacknowledged_bytes += body.size
             return []
         arrived_bytes = 0
         for sequence in range(self._sent - len(line) + 1, received + 1):
             body = line.popleft()
-            size = 0
+            cared_for = cares and sequence in cares
+            if cared_for:
+                self._unsettled[sequence] = body
             if isinstance(body, PublicationBatch):
-                arrived_bytes += (size := body.size)
+                size = body.size
+                arrived_bytes += size
+                sending = self._sending[body.target]
+                sending.arrived_bytes += size
+                if cared_for:
+                    sending.unsettled_bytes += size
+                    self.unsettled_bytes += size
             else:
                 self.unacknowledged_messages -= 1
-            if cares and sequence in cares:
-                self._unsettled[sequence] = body
-                self.unsettled_bytes += size
-        self._acknowledged_bytes += arrived_bytes
+        self.unacknowledged_bytes -= arrived_bytes
         settled: list[Care] = []
         while self._unsettled and next(iter(self._unsettled)) <= self._peer_settled:
             sequence, body = self._unsettled.popitem(last=False)
             if isinstance(body, PublicationBatch):
-                self.unsettled_bytes -= body.size
+                self._no_longer_unsettled(body)
             settled.append(cares.pop(sequence))
         return settled
+
+    def _no_longer_unsettled(self, batch: PublicationBatch) -> None:
+        self._sending[batch.target].unsettled_bytes -= batch.size
+        self.unsettled_bytes -= batch.size
+
+    @property
+    def credit(self) -> int:
+        """What the peer has granted for class 0 since the session began."""
+        return self._sending[0].credit
 
     @property
     def sent(self) -> int:
@@ -322,7 +352,9 @@ class Channel(Generic[Care]):
     @property
     def idle(self) -> bool:
         """Nothing waits, and everything that was sent has arrived and is settled."""
-        return not (self._messages or self._batches or self._unacknowledged or self._unsettled)
+        return not (
+            self._messages or self._in_line or self.waiting_bytes or self._unacknowledged or self._unsettled
+        )
 
     @property
     def cares(self) -> bool:
@@ -334,10 +366,20 @@ class Channel(Generic[Care]):
         """Publications waiting or kept: what a bound on this channel's memory is about."""
         return self.waiting_bytes + self.unacknowledged_bytes + self.unsettled_bytes
 
+    def backlog_bytes_of(self, number: int) -> int:
+        """The same of one class."""
+        sending = self._sending.get(number)
+        return sending.backlog_bytes if sending is not None else 0
+
+    def waiting_bytes_of(self, number: int) -> int:
+        """Publications of one class that have not been sent."""
+        sending = self._sending.get(number)
+        return sending.waiting_bytes if sending is not None else 0
+
     @property
     def waiting_messages(self) -> int:
         """Messages that have not been sent."""
-        return len(self._messages) + self._messages_in_line
+        return len(self._messages) + len(self._in_line)
 
     @property
     def peer_received(self) -> int:
@@ -351,36 +393,46 @@ class Channel(Generic[Care]):
 
         Only those for one delivery class go, and those that somebody cares for stay.
         """
+        sending = self._class(target)
         dropped = 0
-        kept: deque[_Outgoing[Care]] = deque()
-        while self._batches and self.waiting_bytes > bytes_max:
-            outgoing = self._batches.popleft()
-            body = outgoing.body
-            if outgoing.care is not None or not isinstance(body, PublicationBatch) or body.target != target:
+        kept: deque[Outgoing[Care]] = deque()
+        while sending.waiting and self.waiting_bytes > bytes_max:
+            outgoing = sending.waiting.popleft()
+            if outgoing.care is not None or not isinstance(outgoing.body, PublicationBatch):
                 kept.append(outgoing)
                 continue
+            sending.waiting_bytes -= outgoing.size
             self.waiting_bytes -= outgoing.size
-            dropped += len(body)
-        kept.extend(self._batches)
-        self._batches = kept
+            dropped += len(outgoing.body)
+        kept.extend(sending.waiting)
+        sending.waiting = kept
         return dropped
 
     def refilter(self, keep: Callable[[PublicationBatch], PublicationBatch | None]) -> list[Care]:
         """Replace every waiting batch by what `keep` leaves of it; returns who waited for what went."""
         freed: list[Care] = []
-        kept: deque[_Outgoing[Care]] = deque()
-        for outgoing in self._batches:
-            if not isinstance(outgoing.body, PublicationBatch):
-                kept.append(outgoing)
-                continue
-            body = keep(outgoing.body)
+        waiting = list(self._waiting())
+        self._clear_waiting()
+        for outgoing in waiting:
+            body = keep(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
             if body is not None:
-                kept.append(outgoing if body is outgoing.body else _Outgoing(body, body.size, outgoing.care))
+                sending = self._class(body.target)
+                sending.waiting.append(Outgoing(body, body.size, outgoing.care, outgoing.order))
+                sending.waiting_bytes += body.size
+                self.waiting_bytes += body.size
             elif outgoing.care is not None:
                 freed.append(outgoing.care)
-        self._batches = kept
-        self.waiting_bytes = sum(outgoing.size for outgoing in kept)
         return freed
+
+    def _waiting(self) -> Iterator[Outgoing[Care]]:
+        """All batches that wait, in the order in which they were offered."""
+        return merge(*(sending.waiting for sending in self._sending.values()), key=lambda each: each.order)
+
+    def _clear_waiting(self) -> None:
+        for sending in self._sending.values():
+            sending.waiting = deque()
+            sending.waiting_bytes = 0
+        self.waiting_bytes = 0
 
     def withdraw(self) -> list[tuple[PublicationBatch, Care | None]]:
         """Take back all publications that the peer may not have, with who waits for them, in order.
@@ -398,21 +450,26 @@ class Channel(Generic[Care]):
     def abandon(self) -> list[Care]:
         """Forget everything that waits or is kept; returns who waited for it."""
         cares = [outgoing.care for outgoing in self._in_order() if outgoing.care is not None]
+        self._forget_sent()
+        for sending in self._sending.values():
+            sending.clear()
+        self.waiting_bytes = 0
+        return cares
+
+    def _forget_sent(self) -> None:
+        """Forget messages, and what was sent."""
         self._messages.clear()
-        self._batches.clear()
+        self._in_line.clear()
         self._unacknowledged.clear()
         self._unsettled.clear()
         self._cares.clear()
-        self._acknowledged_bytes = self._sent_bytes
-        self.waiting_bytes = self.unsettled_bytes = 0
-        self.unacknowledged_messages = self._messages_in_line = 0
-        return cares
+        self.unacknowledged_bytes = self.unsettled_bytes = self.unacknowledged_messages = 0
 
-    def _in_order(self) -> Iterator[_Outgoing[Care]]:
+    def _in_order(self) -> Iterator[Outgoing[Care]]:
         for sequence, body in chain(self._unsettled.items(), self._sent_last()):
             size = body.size if isinstance(body, PublicationBatch) else 0
-            yield _Outgoing(body, size, self._cares.get(sequence))
-        yield from self._batches
+            yield Outgoing(body, size, self._cares.get(sequence))
+        yield from self._waiting()
 
     def _sent_last(self) -> Iterator[Frame]:
         """What was sent and is not known to have arrived."""
@@ -441,9 +498,7 @@ class Channel(Generic[Care]):
         self._peer_received = peer_received
         self._release()
         self.connected, self.writable = True, True
-        # Whatever was said on the lost connection may not have arrived.
-        self._told = (-1, -1, -1)
-        self._due_bytes = 0
+        self._tell_again()
         return list(self._sent_last())
 
     def restart(self, credit: int) -> None:
@@ -452,133 +507,17 @@ class Channel(Generic[Care]):
         Messages are forgotten: whoever starts a session says again what must be known.
         """
         again = [outgoing for outgoing in self._in_order() if isinstance(outgoing.body, PublicationBatch)]
-        self._messages.clear()
-        self._unacknowledged.clear()
-        self._unsettled.clear()
-        self._cares.clear()
-        self._batches = deque(again)
-        self.waiting_bytes = sum(outgoing.size for outgoing in again)
-        self._acknowledged_bytes = self.unsettled_bytes = 0
-        self.unacknowledged_messages = self._messages_in_line = 0
-        self._sent = self._sent_bytes = self._peer_received = self._peer_settled = 0
-        self._credit = self._peer_window = credit
-        self.received = self.received_bytes = self.settled = 0
-        self._granted = self.settings.window_bytes
-        self._told = (0, 0, self._granted)
-        self._due_frame = self.settings.acknowledge_after_frames
-        self._due_bytes = self._granted // 4
-        self._prompt = False
-        self._careful_first = self._careful_last = 0
+        self._forget_sent()
+        self._clear_waiting()
+        self._sent = self._peer_received = self._peer_settled = 0
+        self._peer_window = credit
+        for sending in self._sending.values():
+            sending.restart(credit)
+        for outgoing in again:
+            self.offer(outgoing.body, outgoing.care)
+        self._restart_receiving()
         self.connected, self.writable = True, True
 
-    # Receiving.
 
-    def accept(self, frame: Frame) -> bool:
-        """Whether a sequenced frame is new; False for one that came before.
-
-        Raises:
-            RemoteProtocolError: frames are missing before this one, or it exceeds the credit.
-        """
-        sequence, body = frame
-        if sequence != self.received + 1:
-            if sequence <= self.received:
-                return False
-            raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
-        if isinstance(body, PublicationBatch):
-            size = body.size
-            room = self._granted - self.received_bytes
-            if size > room and room < self.settings.window_bytes:
-                raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
-            self.received_bytes += size
-            if body.flags:
-                self._prompt = self._prompt or body.receipt
-                if body.acknowledged:
-                    self._take_care(sequence)
-        elif isinstance(body, StoredPublications):
-            self._take_care(sequence)
-        self.received = sequence
-        return True
-
-    def _take_care(self, sequence: int) -> None:
-        self._careful_first = self._careful_first or sequence
-        self._careful_last = sequence
-
-    def accept_quietly(self, sequence: int, size: int) -> bool:
-        """Accept publications that nobody cares for, which are settled by that; False: `accept` them instead.
-
-        It does so only if the frame is the next one, everything before it is settled, and nothing has to be
-        acknowledged at once. Then the credit cannot be exceeded either.
-        """
-        received = self.received
-        received_bytes = self.received_bytes + size
-        if (
-            sequence != received + 1
-            or self.settled != received
-            or sequence >= self._due_frame
-            or received_bytes >= self._due_bytes
-        ):
-            return False
-        self.received = self.settled = sequence
-        self.received_bytes = received_bytes
-        return True
-
-    # Credit. Everybody who wants the peer to wait has a reason of its own, which nobody else ends.
-
-    def hold_credit(self, reason: Hashable) -> None:
-        """Grant the peer no further credit, until this reason and all others have gone."""
-        self._holds.add(reason)
-
-    def release_credit(self, reason: Hashable) -> bool:
-        """A reason has gone; returns whether it was the last one, so that the peer may get credit again."""
-        if reason not in self._holds:
-            return False
-        self._holds.discard(reason)
-        return not self._holds
-
-    @property
-    def withheld(self) -> bool:
-        """Whether the peer gets no further credit at the moment."""
-        return bool(self._holds)
-
-    @property
-    def credit_holds(self) -> Set[Hashable]:
-        """Why it gets none."""
-        return self._holds
-
-    @property
-    def credit_to_grant(self) -> int:
-        """What the first message of a session grants."""
-        return self._granted
-
-    def acknowledgement_due(self) -> bool:
-        """Whether the peer should hear at once how far we have come.
-
-        That is so if it waits for it, if what it takes care of is settled, or if much has come.
-        """
-        if self._prompt or self.received >= self._due_frame:
-            return True
-        if 0 < self._careful_first <= self.settled:
-            return True
-        return not self.withheld and self.received_bytes >= self._due_bytes
-
-    @property
-    def acknowledgement_waits(self) -> bool:
-        """Whether the peer does not know how far we have come."""
-        granted = self._granted if self.withheld else self.received_bytes + self.settings.window_bytes
-        return self._told != (self.received, self.settled, max(self._granted, granted))
-
-    def acknowledgement(self) -> Acknowledgement | None:
-        """What to tell the peer now, or None if it knows everything."""
-        if not self.withheld:
-            self._granted = max(self._granted, self.received_bytes + self.settings.window_bytes)
-        state = (self.received, self.settled, self._granted)
-        if state == self._told:
-            return None
-        self._told = state
-        self._due_frame = self.received + self.settings.acknowledge_after_frames
-        # That is when a quarter of the window would be used up since.
-        self._due_bytes = self._granted - self.settings.window_bytes + self.settings.window_bytes // 4
-        self._prompt = False
-        if 0 < self._careful_first <= self.settled:
-            self._careful_first = self.settled + 1 if self.settled < self._careful_last else 0
-        return Acknowledgement(*state)
+def _first_order(sending: SendingClass[Care]) -> int:
+    return sending.waiting[0].order

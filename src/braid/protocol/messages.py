@@ -130,7 +130,7 @@ class Pong(_Message, tag=6, frozen=True):
 
 
 class Acknowledgement(_Message, tag=7, frozen=True):
-    """How far the other direction of a channel has come; all three only ever rise.
+    """How far the other direction of a channel has come; all of it only ever rises.
 
     `settled` counts frames whose acknowledged publications are safe with everybody downstream.
     """
@@ -138,6 +138,9 @@ class Acknowledgement(_Message, tag=7, frozen=True):
     received: int
     settled: int
     credit: int
+    """Bytes of publications of class 0, counted from the start of the session."""
+    credits: list[tuple[int, int]] = []
+    """The same for other classes, as far as it has changed: (class, bytes)."""
 
 
 class Subscribe(_Message, tag=10, frozen=True):

@@ -312,11 +312,7 @@ class Station(Endpoint):
         if len(frames) == 1:
             sequence, body = frames[0]
             # Most of what comes is a publication that leads to nothing else.
-            if (
-                type(body) is PublicationBatch
-                and not body.flags
-                and channel.accept_quietly(sequence, body.size)
-            ):
+            if type(body) is PublicationBatch and not body.flags and channel.accept_quietly(sequence, body):
                 self._delivered(body)
                 if not self._acknowledge_at_us:
                     self._plan_acknowledgement()

@@ -1,0 +1,260 @@
+"""What has come from a peer, and how much more may?
+
+The receiving side of a channel. Publications belong to a *credit class*: the `target` of their batch. To a
+client that is one of its delivery classes; between brokers it is 1 for copies for a set of brokers that may
+take any link, and 0 for everything else. The receiver grants credit for each class by itself, so that one
+that is out of credit does not hold up the others.
+
+Every class begins with the window that the greeting names, and credit is counted in bytes from the start of
+the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.errors import RemoteProtocolError
+from braid.protocol.batch import PublicationBatch
+from braid.protocol.messages import Acknowledgement, StoredPublications
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from braid.protocol.channel import ChannelSettings
+    from braid.protocol.codec import Frame
+
+__all__ = ["DELIVERY_CLASSES", "Incoming", "ReceivingClass"]
+
+# What brokers send to clients: those of each delivery class, and one that stands for none.
+DELIVERY_CLASSES = 4
+
+
+class ReceivingClass:
+    """What has come in one class, and how much more may."""
+
+    __slots__ = ("_window_bytes", "due_bytes", "granted", "holds", "received_bytes", "told")
+
+    def __init__(self, window_bytes: int) -> None:
+        self._window_bytes = window_bytes
+        self.holds: set[Hashable] = set()
+        """Why the peer gets no further credit for this class."""
+        self.restart()
+
+    def restart(self) -> None:
+        """A new session."""
+        self.received_bytes = 0
+        self.granted = self.told = self._window_bytes
+        self.due_bytes = self._window_bytes // 4
+        """Once so much has come, the peer should hear of further credit at once."""
+
+    def may_have(self, withheld: bool) -> int:
+        """What the peer may have been granted by now."""
+        if withheld:
+            return self.granted
+        return max(self.granted, self.received_bytes + self._window_bytes)
+
+    def grant(self, withheld: bool) -> bool:
+        """Grant what the peer may have; returns whether that is news to it."""
+        self.granted = self.may_have(withheld)
+        # That is when a quarter of the window would be used up since.
+        self.due_bytes = self.granted - self._window_bytes + self._window_bytes // 4
+        news = self.granted != self.told
+        self.told = self.granted
+        return news
+
+
+class Incoming:
+    """How far what comes from a peer has come, and what it hears of that."""
+
+    __slots__ = (
+        "_careful_first",
+        "_careful_last",
+        "_classes",
+        "_due_frame",
+        "_holds",
+        "_prompt",
+        "_receiving",
+        "_told",
+        "received",
+        "settings",
+        "settled",
+    )
+
+    def __init__(self, settings: ChannelSettings, classes: int) -> None:
+        self.settings = settings
+        self.received = 0
+        self.settled = 0
+        """Raised by the owner, as what arrived needs no care any more."""
+        self._classes = classes
+        self._receiving = {0: ReceivingClass(settings.window_bytes)}
+        self._holds: set[Hashable] = set()
+        """Why the peer gets no further credit for any class."""
+        self._told = (0, 0)
+        self._prompt = False
+        self._careful_first = self._careful_last = 0
+        """The numbers between which all frames are whose sender waits until they are settled and has not been
+        told so; 0 if there are none."""
+        self._due_frame = settings.acknowledge_after_frames
+        """Once this has come, it is acknowledged at once."""
+
+    def _restart_receiving(self) -> None:
+        """A new session: nothing has come."""
+        self.received = self.settled = 0
+        for receiving in self._receiving.values():
+            receiving.restart()
+        self._told = (0, 0)
+        self._due_frame = self.settings.acknowledge_after_frames
+        self._prompt = False
+        self._careful_first = self._careful_last = 0
+
+    def _tell_again(self) -> None:
+        """Whatever was said on a lost connection may not have arrived."""
+        self._told = (-1, -1)
+        for receiving in self._receiving.values():
+            receiving.told = -1
+            receiving.due_bytes = 0
+
+    def accept(self, frame: Frame) -> bool:
+        """Whether a sequenced frame is new; False for one that came before.
+
+        Raises:
+            RemoteProtocolError: frames are missing before this one, or it exceeds the credit.
+        """
+        sequence, body = frame
+        if sequence != self.received + 1:
+            if sequence <= self.received:
+                return False
+            raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
+        if isinstance(body, PublicationBatch):
+            size = body.size
+            receiving = self._receiving.get(body.target) or self._new_receiving(body.target)
+            room = receiving.granted - receiving.received_bytes
+            if size > room and room < self.settings.window_bytes:
+                raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
+            receiving.received_bytes += size
+            if body.flags:
+                self._prompt = self._prompt or body.receipt
+                if body.acknowledged:
+                    self._take_care(sequence)
+        elif isinstance(body, StoredPublications):
+            self._take_care(sequence)
+        self.received = sequence
+        return True
+
+    def _new_receiving(self, number: int) -> ReceivingClass:
+        if not 0 <= number < self._classes:
+            raise RemoteProtocolError(
+                f"a batch of class {number}, where the classes are those below {self._classes}"
+            )
+        receiving = self._receiving[number] = ReceivingClass(self.settings.window_bytes)
+        return receiving
+
+    def _take_care(self, sequence: int) -> None:
+        self._careful_first = self._careful_first or sequence
+        self._careful_last = sequence
+
+    def accept_quietly(self, sequence: int, batch: PublicationBatch) -> bool:
+        """Accept publications that nobody cares for, which are settled by that; False: `accept` them instead.
+
+        It does so only if the frame is the next one, everything before it is settled, and nothing has to be
+        acknowledged at once. Then the credit cannot be exceeded either.
+        """
+        try:
+            receiving = self._receiving[batch.target]
+        except KeyError:
+            return False
+        received = self.received
+        if (
+            sequence != received + 1
+            or self.settled != received
+            or sequence >= self._due_frame
+            or (received_bytes := receiving.received_bytes + batch.size) >= receiving.due_bytes
+        ):
+            return False
+        self.received = self.settled = sequence
+        receiving.received_bytes = received_bytes
+        return True
+
+    # Credit. Everybody who wants the peer to wait has a reason of its own, which nobody else ends.
+
+    def hold_credit(self, reason: Hashable, number: int | None = None) -> None:
+        """Grant the peer no further credit, until this reason and all others have gone.
+
+        With a `number`, only what it sends of that class waits.
+        """
+        self._holds_on(number).add(reason)
+
+    def release_credit(self, reason: Hashable, number: int | None = None) -> bool:
+        """A reason has gone; returns whether it was the last one, so that the peer may get credit again."""
+        holds = self._holds_on(number)
+        if reason not in holds:
+            return False
+        holds.discard(reason)
+        return not holds
+
+    def _holds_on(self, number: int | None) -> set[Hashable]:
+        if number is None:
+            return self._holds
+        return (self._receiving.get(number) or self._new_receiving(number)).holds
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the peer gets no further credit at the moment, for some class at least."""
+        return bool(self._holds) or any(receiving.holds for receiving in self._receiving.values())
+
+    @property
+    def credit_holds(self) -> set[Hashable]:
+        """Why it gets none."""
+        return self._holds.union(*(receiving.holds for receiving in self._receiving.values()))
+
+    @property
+    def credit_to_grant(self) -> int:
+        """What the first message of a session grants."""
+        return self._receiving[0].granted
+
+    def acknowledgement_due(self) -> bool:
+        """Whether the peer should hear at once how far we have come.
+
+        That is so if it waits for it, if what it takes care of is settled, or if much has come.
+        """
+        if self._prompt or self.received >= self._due_frame:
+            return True
+        if 0 < self._careful_first <= self.settled:
+            return True
+        if self._holds:
+            return False
+        for receiving in self._receiving.values():
+            if receiving.received_bytes >= receiving.due_bytes and not receiving.holds:
+                return True
+        return False
+
+    @property
+    def acknowledgement_waits(self) -> bool:
+        """Whether the peer does not know how far we have come."""
+        if self._told != (self.received, self.settled):
+            return True
+        withheld = bool(self._holds)
+        for receiving in self._receiving.values():
+            if receiving.told != receiving.may_have(withheld or bool(receiving.holds)):
+                return True
+        return False
+
+    def acknowledgement(self) -> Acknowledgement | None:
+        """What to tell the peer now, or None if it knows everything."""
+        state = (self.received, self.settled)
+        news = state != self._told
+        withheld = bool(self._holds)
+        credits: list[tuple[int, int]] = []
+        for number, receiving in self._receiving.items():
+            if receiving.grant(withheld or bool(receiving.holds)):
+                news = True
+                if number:
+                    credits.append((number, receiving.granted))
+        if not news:
+            return None
+        self._told = state
+        self._due_frame = self.received + self.settings.acknowledge_after_frames
+        self._prompt = False
+        if 0 < self._careful_first <= self.settled:
+            self._careful_first = self.settled + 1 if self.settled < self._careful_last else 0
+        return Acknowledgement(*state, self._receiving[0].granted, credits)

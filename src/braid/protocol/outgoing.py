@@ -1,0 +1,75 @@
+"""What waits to be sent in one credit class?"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from braid.protocol.codec import Body
+
+__all__ = ["Outgoing", "SendingClass"]
+
+Care = TypeVar("Care")
+
+
+class Outgoing(Generic[Care]):
+    """Something that waits to be sent; `care` is who wants to hear that it is settled.
+
+    Only publications have a size: credit and the bounds on memory are about them.
+    """
+
+    __slots__ = ("body", "care", "order", "size")
+
+    def __init__(self, body: Body, size: int, care: Care | None, order: int = 0) -> None:
+        self.body = body
+        self.size = size
+        self.care = care
+        self.order = order
+        """Its place among everything that was offered."""
+
+
+class SendingClass(Generic[Care]):
+    """What waits in one class, and how much of it the peer has room for."""
+
+    __slots__ = ("arrived_bytes", "credit", "held", "room", "unsettled_bytes", "waiting", "waiting_bytes")
+
+    def __init__(self, credit: int) -> None:
+        self.waiting: deque[Outgoing[Care]] = deque()
+        self.held: list[Outgoing[Care]] = []
+        """Those of them that are passed over at the moment."""
+        self.waiting_bytes = 0
+        self.arrived_bytes = 0
+        """Of what was sent since the session began, what is known to have arrived."""
+        self.unsettled_bytes = 0
+        """Arrived, and kept until everybody downstream has them."""
+        self.credit = credit
+        """What the peer has granted since the session began."""
+        self.room = credit
+        """What is left of it; less than nothing after a frame that was larger than all of it."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """What was sent since the session began."""
+        return self.credit - self.room
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Publications of this class that wait or are kept."""
+        return self.waiting_bytes + self.sent_bytes - self.arrived_bytes + self.unsettled_bytes
+
+    def grant(self, credit: int) -> None:
+        """The peer has room for so much since the session began."""
+        self.room += credit - self.credit
+        self.credit = credit
+
+    def restart(self, credit: int) -> None:
+        """A new session: nothing is under way."""
+        self.arrived_bytes = self.unsettled_bytes = 0
+        self.credit = self.room = credit
+
+    def clear(self) -> None:
+        """Forget everything that waits or is kept."""
+        self.waiting.clear()
+        self.waiting_bytes = self.unsettled_bytes = 0
+        self.arrived_bytes = self.sent_bytes
