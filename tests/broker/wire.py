@@ -172,6 +172,8 @@ class Network:
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
         self.frozen_stores: set[str] = set()
+        self.holes: set[tuple[str, str]] = set()
+        """Pairs of brokers: what the first sends to the second vanishes, and nobody notices."""
         self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
         """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
@@ -235,6 +237,16 @@ class Network:
         for end, other in list(self._ends.items()):
             if end[0] == left and isinstance(other, tuple) and other[0] == right:
                 self._cut(end)
+
+    def hole(self, left: str, right: str) -> None:
+        """From now on nothing crosses between two brokers, and neither is told."""
+        self.holes |= {(left, right), (right, left)}
+
+    def mend(self, left: str, right: str) -> None:
+        """What they send from now on arrives again; what vanished has broken the connections there were."""
+        self.holes -= {(left, right), (right, left)}
+        self.cut(left, right)
+        self.cut(right, left)
 
     def _cut(self, end: tuple[str, int]) -> None:
         other = self._ends.pop(end, None)
@@ -331,7 +343,7 @@ class Network:
                 self.on_frames(name, other.name if isinstance(other, WireClient) else other[0], effect.frames)
             if isinstance(other, WireClient):
                 other.receive(self._crossed(FrameDecoder(), effect.frames))
-            else:
+            elif (name, other[0]) not in self.holes:
                 frames = self._crossed(self._decoders[other], effect.frames)
                 self._queue.append((other[0], Received(other[1], frames)))
         elif isinstance(effect, Close):
@@ -352,7 +364,7 @@ class Network:
 
     def _dial(self, name: str, dial: Dial) -> None:
         address = dial.address
-        if address not in self.cores:
+        if address not in self.cores or (name, address) in self.holes or (address, name) in self.holes:
             self._queue.append((name, Closed(None, "nobody there", address, dial.soft)))
             return
         self._connections += 2

@@ -357,7 +357,7 @@ def test_a_peer_that_claims_what_cannot_be_is_refused(
         channel.acknowledged(Acknowledgement(1, 1, 1 << 20))
 
 
-@pytest.mark.parametrize("received", [-1, 0, 3])
+@pytest.mark.parametrize("received", [-1, 3])
 def test_a_session_is_resumed_only_where_it_can_be(received: int) -> None:
     channel = connected()
     for number in (1, 2):
@@ -368,7 +368,8 @@ def test_a_session_is_resumed_only_where_it_can_be(received: int) -> None:
     assert channel.take() == []
     with pytest.raises(RemoteProtocolError, match="a session is resumed after frame"):
         channel.resume(received)
-    assert [frame.sequence for frame in channel.resume(1)] == [2]
+    # What it said when it dialled may be older than what it acknowledged on the former connection since.
+    assert [frame.sequence for frame in channel.resume(0)] == [2]
 
 
 def test_a_gap_and_too_much_are_refused() -> None:

@@ -238,7 +238,7 @@ class BrokerCore:
             Failed: self._link_failed,
             SyncBegin: lambda link, message: self._links.sync_begins(link),
             TablesComplete: lambda link, message: self._links.tables_complete(link),
-            Reach: lambda link, message: self._links.reaches(link, message.brokers),
+            Reach: lambda link, message: self._links.reaches(link, message.brokers, message.missing),
             TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,

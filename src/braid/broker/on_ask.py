@@ -169,8 +169,10 @@ class OperatorDesk:
         """Give up a neighbour that will not come back, and with it what is kept for those behind it."""
         name = arguments.get("neighbour", "")
         link = self._links.links.get(name)
+        if link is None and self._links.forget_address(name):
+            return {"broker": self._settings.broker_id, "forgotten": name, "dropped_bytes": 0}
         if link is None:
-            known = ", ".join(sorted(self._links.links)) or "none"
+            known = ", ".join([*sorted(self._links.links), *self._links.unmet()]) or "none"
             raise RequestRefusedError(f"there is no neighbour {name!r}; there are: {known}", "unknown")
         if link.connection is not None:
             raise RequestRefusedError(

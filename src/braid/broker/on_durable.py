@@ -10,8 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.log_reading import LogReading
+from braid.broker.on_subscribe import unreached
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
 from braid.protocol.effects import Persist
@@ -91,7 +93,7 @@ class DurableDesk:
         log = DurableLog.restored(state, self._settings.overtaking_max)
         self.logs[log.key] = log
         self._look_at_grant(log)
-        self._install(log, lambda: None)
+        self._install(log, self._unasked(log))
 
     def _subscription(self, log: DurableLog) -> str:
         return f"{self._settings.broker_id}/durable/{log.key}"
@@ -108,7 +110,7 @@ class DurableDesk:
             before = log.permitted
             self._look_at_grant(log)
             if log.permitted != before:
-                self._install(log, lambda: None)
+                self._install(log, self._unasked(log))
             if log.reader is not None:
                 try:
                     self._require_reader(log.reader, log)
@@ -125,14 +127,17 @@ class DurableDesk:
         principal = self.principal_of(client.principal.name) or client.principal
         return principal.permitted_subscription(log.filter)
 
-    def _install(self, log: DurableLog, done: Callable[[], None]) -> None:
+    def _unasked(self, log: DurableLog) -> Installation:
+        """Nobody waits for an answer."""
+        return Installation(self._subscription(log), None, done=lambda missing: None)
+
+    def _install(self, log: DurableLog, installation: Installation) -> None:
         """Have what the owner may hear sent here, and nothing else."""
-        key = self._subscription(log)
         if log.permitted is not None:
-            self._subscriptions.install(key, log.permitted, log, done)
+            self._subscriptions.install(installation, log.permitted, log)
         else:
-            self._subscriptions.withdraw(key)
-            done()
+            self._subscriptions.withdraw(installation.key)
+            installation.done([])
 
     # What clients ask for.
 
@@ -158,8 +163,20 @@ class DurableDesk:
         log.reader_request = message.request
         log.unsettled_bytes = 0
         self._find_place(log, client, message)
-        answer = partial(self._postroom.tell, client, Done(message.request, str(log.permitted)))
-        self._install(log, partial(self._answer_when_safe, answer, log))
+        text = str(log.permitted)
+        self._install(
+            log,
+            Installation(
+                self._subscription(log),
+                None,
+                done=lambda missing: self._answer_when_safe(
+                    client, Done(message.request, text, missing), log
+                ),
+                late=partial(self._unreached, client, message, log),
+                partial=message.partial,
+                deadline_us=self._subscriptions.deadline_of(message),
+            ),
+        )
 
     def _find_place(self, log: DurableLog, client: Client, message: SubscribeDurable) -> None:
         """Where the reader goes on. If the log is not the one it knew, it hears of that before any row."""
@@ -184,12 +201,20 @@ class DurableDesk:
         self._done_with(log, resume_after)
         log.next_to_send = max(log.acknowledged + 1, resume_after + 1, log.first_offset)
 
-    def _answer_when_safe(self, answer: Callable[[], None], log: DurableLog) -> None:
+    def _answer_when_safe(self, client: Client, answer: Done, log: DurableLog) -> None:
         def answered() -> None:
-            answer()
+            self._postroom.tell(client, answer)
             self.reading.feed(log)
 
         self._when_safe.append(answered)
+
+    def _unreached(
+        self, client: Client, message: SubscribeDurable, log: DurableLog, missing: list[str]
+    ) -> None:
+        """The log goes on, and can be read by whoever asks again."""
+        if log.reader is client and log.reader_request == message.request:
+            self.stop_reading(client, log.key)
+        self._subscriptions.fail(client, message.request, unreached(missing))
 
     def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:

@@ -1,18 +1,24 @@
 """How do two brokers become neighbours, and stay so?
 
-A link's session outlives its connections: if both ends still know each other when a connection comes back,
-they go on where they were. Otherwise a session begins anew and both ends say everything they know.
+A link's session outlives its connections. It has a name that both ends know it by: if the one who dials
+names the session that the other one is in, they go on where they were. Whoever is dialled decides that,
+once; otherwise a session begins anew and both ends say everything they know.
 
 *Complete.* A broker that has just started knows nothing. It tells a neighbour that its tables are complete
 once all its other neighbours have told it so; in a tree that always ends. Until then the neighbour keeps
-what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours
-that have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
+what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours that
+have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
 
 A broker that cannot ask somebody (a link is down when an advertisement comes) says that its tables are
 incomplete, and complete again later.
 
-*Open.* Publications cross a link when the neighbour says that its tables are complete and has confirmed
-what it was told: then the interest of everybody behind it is known. Until then they are held.
+*Open.* Publications cross a link when the neighbour says that its tables are complete and has confirmed the
+advertisements it was told: then the interest of everybody behind it is known. Until then they are held.
+While a link is down, others may subscribe behind it: acknowledged publications are kept for it whether they
+match what is remembered or not, and both ends say again that they are complete when it is back.
+
+*Missing.* A link that is down or not up to date is missing to everybody: brokers pass its name on
+(`Reach`), and subscriptions are not answered until it is there again or given up.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesInco
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
@@ -41,6 +47,9 @@ __all__ = ["LinkDesk", "Neighbour"]
 
 # A link that is down collects at most so many messages; then its next session begins anew.
 WAITING_MESSAGES_MAX = 10_000
+
+# Names of missing links that are told. More would say no more to people, and the first are enough to wait.
+MISSING_MAX = 16
 
 
 @dataclass(slots=True)
@@ -67,6 +76,7 @@ class LinkDesk:
         changed: Callable[[Party], None],
     ) -> None:
         self.links: dict[str, Link] = {}
+        self._sessions = 0
         self.neighbours: dict[str, Neighbour] = {}
         self.started_at_us: int | None = None
         self.holding = 0
@@ -102,6 +112,8 @@ class LinkDesk:
         """The desk that keeps the tables, which in turn needs the links."""
         self._subscriptions = subscriptions
         subscriptions.lose_track = self.lose_track
+        subscriptions.missing = self.missing
+        subscriptions.when_caught_up = self._review_current
 
     def remember(self, known: Iterable[tuple[str, str]]) -> None:
         """Neighbours from before the last restart: what is theirs is kept until they speak.
@@ -168,46 +180,65 @@ class LinkDesk:
         """The link that a dialled connection could go on with."""
         neighbour = self.neighbours.get(address)
         link = self.links.get(neighbour.broker_id) if neighbour is not None else None
-        return link if link is not None and link.incarnation else None
+        return link if link is not None and link.agreed else None
 
     # Sessions.
 
     def accepted(self, hello: Hello) -> tuple[Link, bool]:
         """A broker says hello; returns its link, and whether the session goes on."""
         link = self._link(hello.name)
-        resumed = bool(link.incarnation) and (hello.resumes, hello.incarnation) == (
-            self._incarnation,
-            link.incarnation,
-        )
+        resumed = bool(link.agreed) and hello.resumes == link.agreed
+        if not resumed:
+            # The dialler may never hear of it. Then it asks for another one, and gets a new one.
+            self._sessions += 1
+            link.agreed = f"{self._incarnation}/{self._sessions}"
         link.address = hello.address or link.address
         self._begin(link, hello, resumed)
         return link, resumed
 
-    def welcomed(self, address: str, welcome: Welcome) -> Link:
-        """A broker that we dialled says welcome."""
+    def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
+        """A broker that we dialled says welcome; returns its link, and whether the session goes on.
+
+        Args:
+            address: where it was dialled.
+            welcome: what it says.
+            offered: the session that our greeting asked to go on with.
+
+        Raises:
+            RemoteProtocolError: it goes on with what was not offered.
+            RequestRefusedError: what we offered has been given up since.
+        """
+        resumed = bool(welcome.resumes)
+        if resumed and welcome.resumes != offered:
+            raise RemoteProtocolError(f"{welcome.name!r} goes on with a session that it was not asked for")
+        if not resumed and not welcome.session:
+            raise RemoteProtocolError(f"{welcome.name!r} does not say which session begins")
+        known = self.links.get(welcome.name)
+        if resumed and (known is None or known.agreed != offered):
+            raise RequestRefusedError(
+                "the session was given up meanwhile; another one is to begin", "session"
+            )
         link = self._link(welcome.name)
-        resumed = bool(link.incarnation) and (welcome.resumes, welcome.incarnation) == (
-            self._incarnation,
-            link.incarnation,
-        )
+        link.agreed = welcome.resumes or welcome.session
         neighbour = self.neighbours.get(address)
         if neighbour is not None:
             neighbour.broker_id = welcome.name
             neighbour.pause_us = 0
         link.address = welcome.address or address
         self._begin(link, welcome, resumed)
-        return link
+        return link, resumed
 
     def _begin(self, link: Link, greeting: Hello | Welcome, resumed: bool) -> None:
         if resumed:
             link.again = link.channel.resume(greeting.received)
         link.down_since_us = None
         link.behind = frozenset({link.name, *greeting.brokers})
+        self._hold(link)
+        link.channel.passing, link.holding_since_us = False, self._postroom.now_us
         if resumed:
             self._postroom.changed(link)
             return
         self._subscriptions.forget_session(link)
-        self._hold(link)
         if link.channel.cares:
             # Their publishers may be gone, and their advertisements with them: so that everybody who
             # wants what is kept here says so, it is advertised in our own name.
@@ -215,20 +246,18 @@ class LinkDesk:
         link.channel.restart(greeting.credit)
         link.line.clear()
         link.incarnation = greeting.incarnation
-        link.said_complete = link.told_complete = False
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
     def begun(self, link: Link, resumed: bool, delta: int) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
         self._drop_moved(link.behind)
+        link.told_missing, link.missing = (), ()
         self.tell_reach()
         if not resumed:
             self.when_begun(link, delta)
             self._subscriptions.synchronise(link)
-            self.tell_completeness()
-        else:
-            self._review_open(link)
+        self.tell_completeness()
 
     def disconnected(self, link: Link) -> None:
         """The connection has gone; the session may go on later."""
@@ -236,11 +265,15 @@ class LinkDesk:
         link.connection = None
         link.again = []
         link.behind = frozenset()
-        self.tell_reach()
         link.down_since_us = self._postroom.now_us
-        if link.requests:
+        # Whoever subscribes behind it now cannot say so.
+        link.said_complete = link.told_complete = link.current = False
+        self.tell_reach()
+        self._hold(link)
+        if link.outstanding.announces:
             # What it was told last may not have arrived: its interest in that is not known.
             self.lose_track(link)
+        self._subscriptions.installations.again(link.outstanding.disconnected())
 
     def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
@@ -254,9 +287,10 @@ class LinkDesk:
             if link.down_since_us is not None:
                 if link.down_since_us <= oldest_us:
                     self._subscriptions.stop_waiting(link)
-                if link.channel.waiting_messages > WAITING_MESSAGES_MAX:
-                    link.incarnation = ""
+                if link.agreed and link.channel.waiting_messages > WAITING_MESSAGES_MAX:
+                    link.agreed = ""
                     self._subscriptions.forget_session(link)
+        self._subscriptions.installations.review(self._postroom.now_us)
 
     # Synchronising.
 
@@ -267,11 +301,14 @@ class LinkDesk:
     def tables_complete(self, link: Link) -> None:
         """The neighbour has said everything."""
         link.said_complete = True
+        link.outstanding.catch_up()
         self._review_open(link)
+        self._review_current(link)
 
     def tables_incomplete(self, link: Link) -> None:
         """The neighbour has lost track of somebody."""
-        link.said_complete = False
+        link.said_complete = link.current = False
+        self.tell_reach()
         self.lose_track(link)
 
     def lose_track(self, link: Link) -> None:
@@ -327,7 +364,7 @@ class LinkDesk:
         unmet = self._unmet()
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
-            if link.incarnation and complete != link.told_complete:
+            if link.agreed and link.channel.connected and complete != link.told_complete:
                 link.told_complete = complete
                 self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
         self.review_readiness()
@@ -338,9 +375,16 @@ class LinkDesk:
             return bool(self.neighbours)
         if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
             return False
+        return bool(self.unmet())
+
+    def unmet(self) -> list[str]:
+        """The addresses of neighbours that have not been met since the start."""
+        strangers = [each for each in self.neighbours.values() if each.broker_id not in self.links]
+        if not strangers:
+            return []
         # One that is reached another way needs no link of its own.
-        known = self.reach(None) | self.links.keys()
-        return any(neighbour.broker_id not in known for neighbour in self.neighbours.values())
+        reached = self.reach(None)
+        return sorted(each.address for each in strangers if each.broker_id not in reached)
 
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
@@ -374,10 +418,11 @@ class LinkDesk:
                 "loop",
             )
 
-    def reaches(self, link: Link, brokers: Iterable[str]) -> None:
-        """A neighbour says whom it connects us to."""
+    def reaches(self, link: Link, brokers: Iterable[str], missing: Sequence[str]) -> None:
+        """A neighbour says whom it connects us to, and which links are missing there."""
         self.require_no_loop(link.name, brokers)
         link.behind = frozenset({link.name, *brokers})
+        link.missing = tuple(missing[:MISSING_MAX])
         self._drop_moved(link.behind)
         self.tell_reach()
 
@@ -394,12 +439,33 @@ class LinkDesk:
                 self.when_gone(moved)
 
     def tell_reach(self) -> None:
-        """Tell every neighbour whom we connect it to, if that has changed."""
+        """Tell every neighbour whom we connect it to and whom not, if that has changed."""
         for link in self.links.values():
-            reach = self.reach(link)
-            if link.channel.connected and reach != link.told_reach:
-                link.told_reach = reach
-                self._postroom.tell(link, Reach(sorted(reach)))
+            if not link.channel.connected:
+                continue
+            reach, missing = self.reach(link), self.missing(link)
+            if reach != link.told_reach or missing != link.told_missing:
+                link.told_reach, link.told_missing = reach, missing
+                self._postroom.tell(link, Reach(sorted(reach), list(missing)))
+        self._subscriptions.installations.review(self._postroom.now_us)
+
+    def missing(self, besides: Link | None = None) -> tuple[str, ...]:
+        """The links that are not there, or not up to date yet, without those behind one link."""
+        names: dict[str, None] = {}
+        for link in self.links.values():
+            if link is besides:
+                continue
+            names.update(dict.fromkeys(link.missing))
+            if not link.channel.connected or not (link.current or link.missing):
+                names[f"{self._settings.broker_id} to {link.name}"] = None
+        names.update((f"{self._settings.broker_id} to {address}", None) for address in self.unmet())
+        return tuple(sorted(names)[:MISSING_MAX])
+
+    def _review_current(self, link: Link) -> None:
+        """A neighbour that knows everything, and of which everything is known, is missing no more."""
+        if link.said_complete and not link.outstanding.catching_up and not link.current:
+            link.current = True
+            self.tell_reach()
 
     # Joining and leaving.
 
@@ -407,11 +473,22 @@ class LinkDesk:
         """Link to one more broker."""
         self.neighbours.setdefault(address, Neighbour(address))
         self._review_dials()
+        self.tell_reach()
 
     def forget_neighbours(self) -> None:
         """Dial nobody any more."""
         self.neighbours.clear()
         self._review_dials()
+        self.tell_reach()
+
+    def forget_address(self, address: str) -> bool:
+        """Dial an address no more; False if there is no neighbour to be met there."""
+        if address not in self.unmet():
+            return False
+        del self.neighbours[address]
+        self._review_dials()
+        self.tell_reach()
+        return True
 
     def remove(self, link: Link) -> None:
         """The neighbour has left the network."""
@@ -435,6 +512,7 @@ class LinkDesk:
             elif care is not None:
                 care()
         self._postroom.forget(link)
+        self.tell_reach()
         self.tell_completeness()
 
     def prefer(self, link: Link, dialled: bool) -> bool:

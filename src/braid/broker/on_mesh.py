@@ -197,7 +197,7 @@ class MeshDesk:
             party.reaches = self.delegations.named(party.reaches_digests)
         self._load.keep_only(overlay)
         for link in self._links.links.values():
-            if link.incarnation:
+            if link.agreed:
                 self.tell_nearby(link)
         lost = [broker for broker in self.outgoing if broker not in overlay or broker in overlay.neighbours]
         for broker in lost:
@@ -428,7 +428,7 @@ class MeshDesk:
             parties = [*self._links.links.values(), *self.incoming.values()]
         for party in parties:
             news = links != party.told_links
-            if news and (party.connection is not None or (isinstance(party, Link) and party.incarnation)):
+            if news and (party.connection is not None or (isinstance(party, Link) and party.agreed)):
                 added, gone = links - party.told_links, party.told_links - links
                 self._postroom.tell(party, LinkState(packed_destinations(added), packed_destinations(gone)))
                 party.told_links = links

@@ -487,7 +487,7 @@ class PublishDesk:
             self._durables.append(destination, batch, route.local, source)
 
     def _keep_for_unknown(self, source: Party, routes: Sequence[_Route], came_from: str | None) -> None:
-        """Keep acknowledged publications for neighbours whose interest is not known since our start."""
+        """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
         if not self._links.holding:
             return
         for link in self._links.links.values():
@@ -495,7 +495,9 @@ class PublishDesk:
                 continue
             for route in routes:
                 if route.pending is not None and len(route.batch):
-                    self._subscriptions.announce_anything()  # as `LinkDesk` does, for the same reason
+                    if link.channel.connected:
+                        # As `LinkDesk` does when a session begins, for the same reason.
+                        self._subscriptions.announce_anything()
                     care = route.pending.share()
                     self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
 

@@ -1,9 +1,10 @@
 """What happens when somebody subscribes, advertises, or takes it back?
 
-Tables say whom else to tell; the answer to a request waits until all of those have confirmed, so that a
-subscription that was answered is installed along the whole path. A link that is down is waited for a while.
-Then the answer is given without it, and what is behind it counts as unknown until it comes up: acknowledged
-publications are kept for it, and its two ends synchronise before any publication crosses it.
+Tables say whom else to tell; the answer to a request waits until all of those have confirmed
+(`confirmations`), so that a subscription that was answered is installed everywhere. For an advertisement a
+link that is down is waited for a while. Then the answer is given without it, and what is behind it counts
+as unknown until it comes up: acknowledged publications are kept for it, and its two ends synchronise before
+any publication crosses it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from braid.broker.confirmations import Installation, Installations
 from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.settling import Pending
 from braid.errors import FilterError, RemoteProtocolError, RequestRefusedError
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
     from braid.broker.postroom import Postroom
     from braid.matching import Matcher
     from braid.protocol.codec import Body
-    from braid.protocol.messages import Message
+    from braid.protocol.messages import Message, SubscribeDurable
     from braid.routing import Tell
 
-__all__ = ["SubscriptionDesk"]
+__all__ = ["SubscriptionDesk", "unreached"]
 
 
 class SubscriptionDesk:
@@ -43,6 +45,11 @@ class SubscriptionDesk:
         matcher: Matcher | None = None,
     ) -> None:
         self.tables = RoutingTables(matcher)
+        self.missing: Callable[[], Sequence[str]] = tuple
+        """The links of the network that are not there, as far as is known here."""
+        self.when_caught_up: Callable[[Link], None] = _ignore
+        """Called when a neighbour has confirmed what it was told when it came up."""
+        self.installations = Installations(self.tables, links, lambda: self.missing())
         self.universal = False
         """Everybody knows that anything may be published here."""
         self._universal_asked = False
@@ -82,7 +89,28 @@ class SubscriptionDesk:
         destination = client.destinations.get(number)
         if destination is None:
             destination = client.destinations[number] = ClientDestination(client, number)
-        self.install(key, filter, destination, lambda: self._done(client, message.request, str(filter)))
+        self.install(
+            Installation(
+                key,
+                None,
+                done=lambda missing: self._done(client, message.request, str(filter), missing),
+                late=lambda missing: self._unreached(client, message, missing),
+                partial=message.partial,
+                deadline_us=self.deadline_of(message),
+            ),
+            filter,
+            destination,
+        )
+
+    def deadline_of(self, message: Subscribe | SubscribeDurable) -> int | None:
+        """When a client's patience ends."""
+        return self._postroom.now_us + message.patience_us if message.patience_us > 0 else None
+
+    def _unreached(self, client: Client, message: Subscribe, missing: list[str]) -> None:
+        key = client.subscriptions.pop(message.key, None)
+        if key is not None:
+            self.withdraw(key)
+        self.fail(client, message.request, unreached(missing))
 
     def unsubscribe_client(self, client: Client, message: Unsubscribe) -> None:
         """A client unsubscribes."""
@@ -91,7 +119,7 @@ class SubscriptionDesk:
             error = RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
             self.fail(client, message.request, error)
             return
-        self._inform(self.tables.unsubscribe([key]))
+        self.withdraw(key)
         self._done(client, message.request)
 
     def advertise_client(self, client: Client, message: Advertise) -> None:
@@ -129,6 +157,8 @@ class SubscriptionDesk:
 
     def client_left(self, client: Client) -> None:
         """Everything of this client goes."""
+        for key in client.subscriptions.values():
+            self.installations.cancel(key, None)
         self._inform(self.tables.unsubscribe(list(client.subscriptions.values())))
         if client.advertised is not None:
             self._inform(self.tables.unadvertise([f"{client.key}/{key}" for key in client.advertised]))
@@ -151,14 +181,24 @@ class SubscriptionDesk:
         link.stale_subscriptions.difference_update(message.key for message in messages)
         self._inform(tells)
         for message in messages:
-            done = partial(self._done, link, message.request)
             if message.key.startswith(self._own):
-                done()
+                self._done(link, message.request)
             else:
-                self._when_installed(message.key, link.name, done)
+                self.installations.begin(
+                    Installation(
+                        message.key,
+                        link.name,
+                        done=partial(self._installed_for, link, link.session, message.request),
+                    )
+                )
+
+    def _installed_for(self, link: Link, session: int, request: int, missing: list[str]) -> None:
+        if link.session == session:
+            self._done(link, request)
 
     def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
         """A neighbour takes a subscription back."""
+        self.installations.cancel(message.key, link.name)
         self._inform(self.tables.unsubscribe([message.key], origin=link.name))
         self._done(link, message.request)
 
@@ -179,37 +219,25 @@ class SubscriptionDesk:
 
     def confirmed(self, link: Link, request: int) -> None:
         """A neighbour has carried out what it was told."""
-        key = link.requests.pop(request, None)
-        if key is not None and link.latest_request.get(key) == request:
-            del link.latest_request[key]
-            for release in link.confirmations.pop(key, ()):
-                release()
+        catching_up = bool(link.outstanding.catching_up)
+        self.installations.again(link.outstanding.confirmed(request))
+        if catching_up and not link.outstanding.catching_up:
+            self.when_caught_up(link)
 
     def forget_session(self, link: Link) -> None:
         """The session is over: whoever waits for a confirmation waits for the next session."""
-        for releases in link.confirmations.values():
-            link.waiting_for_session.extend(releases)
-        link.requests.clear()
-        link.latest_request.clear()
-        link.confirmations.clear()
+        link.outstanding.session_lost()
 
     def stop_waiting(self, link: Link) -> None:
-        """The link is down too long, or for good: nobody waits for it any more."""
-        waiting, link.waiting_for_session = link.waiting_for_session, []
-        for releases in link.confirmations.values():
-            waiting.extend(releases)
-            releases.clear()
-        for release in waiting:
-            release()
+        """The link is down too long: what was advertised does not wait for it any more."""
+        link.outstanding.give_up_announcements()
 
     def synchronise(self, link: Link) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
         # It may see further than in the last one, or less far.
         self.tables.reanchor(link.name)
         self._inform(self.tables.told_to(link.name))
-        waiting, link.waiting_for_session = link.waiting_for_session, []
-        for then in waiting:
-            self.when_confirmed([link], then)
+        link.outstanding.session_begun()
 
     def mark_stale(self, link: Link) -> None:
         """The neighbour is about to say everything anew: what it does not repeat will be stale."""
@@ -219,6 +247,8 @@ class SubscriptionDesk:
 
     def drop_stale(self, link: Link) -> None:
         """The neighbour has said everything: what it did not repeat goes."""
+        for key in link.stale_subscriptions:
+            self.installations.cancel(key, link.name)
         self._inform(self.tables.unsubscribe(sorted(link.stale_subscriptions), origin=link.name))
         self._inform(self.tables.unadvertise(sorted(link.stale_advertisements), origin=link.name))
         link.stale_subscriptions = set()
@@ -226,17 +256,20 @@ class SubscriptionDesk:
 
     def remove_link(self, link: Link) -> None:
         """The link is no more, and nothing comes from behind it."""
+        for key in self.tables.from_link(link.name)[0]:
+            self.installations.cancel(key, link.name)
         self._inform(self.tables.remove_link(link.name))
 
     # For everybody.
 
-    def install(self, key: str, filter: Filter, destination: Hashable, done: Callable[[], None]) -> None:
-        """Add a subscription of somebody here; `done` is called when it is installed everywhere."""
-        self._inform(self.tables.subscribe([(key, filter)], destination, link=False))
-        self._when_installed(key, None, done)
+    def install(self, installation: Installation, filter: Filter, destination: Hashable) -> None:
+        """Add a subscription of somebody here."""
+        self._inform(self.tables.subscribe([(installation.key, filter)], destination, link=False))
+        self.installations.begin(installation)
 
     def withdraw(self, key: str) -> None:
         """Remove a subscription of somebody here."""
+        self.installations.cancel(key, None)
         self._inform(self.tables.unsubscribe([key]))
 
     def announce_anything(self, then: Callable[[], None] | None = None) -> None:
@@ -267,44 +300,31 @@ class SubscriptionDesk:
 
     # Telling and waiting.
 
-    def _done(self, party: Party, request: int, text: str = "") -> None:
+    def _done(self, party: Party, request: int, text: str = "", missing: Sequence[str] = ()) -> None:
         if party.connection is not None or isinstance(party, Link):
-            self._postroom.tell(party, Done(request, text))
+            self._postroom.tell(party, Done(request, text, list(missing)))
 
     def _inform(self, tells: Iterable[Tell]) -> None:
+        moved: list[Installation] = []
         for tell in tells:
             link = self._links.get(tell.link)
             # Without a session it hears everything when the next one begins; one whose session may be
             # resumed hears it then, as long as not too much has come together.
-            if link is None or not link.incarnation:
+            if link is None or not link.agreed:
                 continue
             self._requests += 1
             message = _message_of(tell, self._requests)
-            if tell.verb in (Verb.SUBSCRIBE, Verb.ADVERTISE):
-                link.requests[self._requests] = tell.key
-                link.latest_request[tell.key] = self._requests
-                link.confirmations.setdefault(tell.key, [])
-            if tell.verb is Verb.ADVERTISE:
+            if tell.verb is Verb.SUBSCRIBE:
+                link.outstanding.told_subscription(tell.key, self._requests)
+            elif tell.verb is Verb.UNSUBSCRIBE:
+                moved.extend(link.outstanding.untold_subscription(tell.key))
+            elif tell.verb is Verb.ADVERTISE:
+                link.outstanding.told_advertisement(self._requests)
                 link.channel.retract(partial(_takes_back, tell.key))
             # What an advertisement was for may still wait for the link. If the advertisement went first, the
             # subscriptions on the way would go before it comes.
             self._postroom.tell(link, message, in_line=tell.verb is Verb.UNADVERTISE)
-
-    def _when_installed(self, key: str, origin: str | None, done: Callable[[], None]) -> None:
-        """Call `done` once every link that needs this subscription, or one that covers it, has it."""
-        pending = Pending()
-        for name, link in self._links.items():
-            if name == origin:
-                continue
-            representative = self.tables.representative(name, key)
-            if representative is None or self._given_up(link):
-                continue
-            if not link.incarnation:
-                link.waiting_for_session.append(pending.share())
-            elif representative in link.confirmations:
-                link.confirmations[representative].append(pending.share())
-        pending.follow(done)
-        pending.release()
+        self.installations.again(moved)
 
     def _answer_when_known(
         self, tells: Iterable[Tell], done: Callable[[], None], but: Link | None = None
@@ -319,13 +339,10 @@ class SubscriptionDesk:
         self.when_confirmed([link for link in links if not self._given_up(link)], done)
 
     def when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
-        """Call `done` once these links have confirmed everything they were told so far."""
+        """Call `done` once these links have confirmed all advertisements they were told so far."""
         pending = Pending()
         for link in links:
-            if not link.incarnation:
-                link.waiting_for_session.append(pending.share())
-            for releases in link.confirmations.values():
-                releases.append(pending.share())
+            link.outstanding.follow(pending.share(), session=bool(link.agreed))
         pending.follow(done)
         pending.release()
 
@@ -345,6 +362,15 @@ def _filter_of(message: Subscribe | Advertise) -> Filter:
         return _read_filter(message.filter)
     except FilterError as error:
         raise RemoteProtocolError(f"the filter of {message.key!r} is not one: {error}") from None
+
+
+def unreached(missing: Sequence[str]) -> RequestRefusedError:
+    """The error for a subscription that could not be installed everywhere in time."""
+    return RequestRefusedError(
+        f"the subscription did not reach the whole network in time; missing: {', '.join(missing)}. "
+        "Ask again with more time or with partial=True; 'braid overlay forget' gives up a broker for good",
+        "unreached",
+    )
 
 
 def _takes_back(key: str, message: Body) -> bool:

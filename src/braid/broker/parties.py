@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from braid.broker.access import ANONYMOUS
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.confirmations import Outstanding
 from braid.broker.settling import Pending, SettleLine
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 
@@ -78,17 +79,18 @@ class Link(Party):
 
     __slots__ = (
         "address",
+        "agreed",
         "behind",
-        "confirmations",
+        "current",
         "dialled",
         "down_since_us",
         "holding_since_us",
         "incarnation",
-        "latest_request",
         "met",
+        "missing",
+        "outstanding",
         "reaches",
         "reaches_digests",
-        "requests",
         "round_trip_us",
         "said_complete",
         "session",
@@ -96,16 +98,19 @@ class Link(Party):
         "stale_subscriptions",
         "told_complete",
         "told_links",
+        "told_missing",
         "told_reach",
         "unknown",
-        "waiting_for_session",
     )
 
     def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
         super().__init__(name, settings, changed, classes=BROKER_CLASSES)
         self.address = ""
+        self.agreed = ""
+        """The name of the session that the channel is in, as both ends know it; empty if there is none that
+        could go on."""
         self.incarnation = ""
-        """The peer's, of the session that the channel is in; empty if it cannot be resumed."""
+        """The peer's, in the last session."""
         self.dialled = False
         """Whether we opened the present connection."""
         self.unknown = True
@@ -116,8 +121,6 @@ class Link(Party):
         """Whether it says that its tables hold everything behind it."""
         self.told_complete = False
         """Whether we have told it so, in this session."""
-        self.waiting_for_session: list[Release] = []
-        """Who waits until the next session has told the neighbour everything."""
         self.down_since_us: int | None = 0
         """Since when there is no connection; None while there is one."""
         self.session = 0
@@ -125,16 +128,18 @@ class Link(Party):
         self.holding_since_us = 0
         self.behind: frozenset[str] = frozenset()
         """The brokers that can be reached through it while it is up, itself included."""
+        self.missing: tuple[str, ...] = ()
+        """The links behind it that are missing, as it says."""
+        self.current = False
+        """Whether it has said everything and confirmed everything since the connection came up."""
         self.told_reach: frozenset[str] = frozenset()
         """The brokers that it was told can be reached through us."""
+        self.told_missing: tuple[str, ...] = ()
+        """The missing links that it was told of."""
         self.stale_subscriptions: set[str] = set()
         self.stale_advertisements: set[str] = set()
-        self.requests: dict[int, str] = {}
-        """What we told the peer and it has not confirmed: request number to key."""
-        self.latest_request: dict[str, int] = {}
-        """The last such request about a key: only its confirmation counts."""
-        self.confirmations: dict[str, list[Release]] = {}
-        """Who waits for the confirmation of a key."""
+        self.outstanding = Outstanding()
+        """What it was told and has not confirmed, and who waits for that."""
         self.reaches: frozenset[str] = frozenset()
         """The brokers it has a direct link to, as far as it says and we know them."""
         self.reaches_digests: frozenset[int] = frozenset()

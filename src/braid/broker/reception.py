@@ -42,6 +42,8 @@ class Visitor:
     since_us: int
     told_reach: frozenset[str] = frozenset()
     """The brokers that our greeting said can be reached through us."""
+    offered: str = ""
+    """The session that our greeting asked to go on with."""
 
 
 class Reception:
@@ -88,13 +90,14 @@ class Reception:
         if opened.dialled is not None:
             link = self._links.resumable(opened.dialled) if not soft else None
             visitor.told_reach = self._links.reach(link) if not soft else frozenset()
+            visitor.offered = link.agreed if link is not None else ""
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
                 self._settings.broker_id,
                 self._incarnation,
                 self._settings.link_token or None,
-                resumes=link.incarnation if link is not None else "",
+                resumes=visitor.offered,
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
@@ -209,13 +212,14 @@ class Reception:
                 PROTOCOL_VERSION,
                 self._settings.broker_id,
                 self._incarnation,
-                resumes=hello.incarnation if resumed else "",
+                resumes=link.agreed if resumed else "",
                 received=link.channel.received,
                 credit=link.channel.credit_to_grant,
                 frame_bytes_max=self._settings.frame_bytes_max,
                 address=self._settings.address,
                 brokers=sorted(reach),
                 delta=self._settings.delta,
+                session=link.agreed,
             ),
         )
         link.told_reach = reach
@@ -244,8 +248,7 @@ class Reception:
         except RequestRefusedError:
             self._drop(welcome.name)
             raise
-        resumed = known is not None and welcome.resumes == self._incarnation
-        link = self._links.welcomed(address, welcome)
+        link, resumed = self._links.welcomed(address, welcome, visitor.offered)
         link.dialled = True
         link.told_reach = visitor.told_reach
         self._enter(connection, link)

@@ -490,12 +490,12 @@ class Channel(Incoming, Generic[Care]):
         Raises:
             RemoteProtocolError: the peer claims to have what was never sent.
         """
-        if not self._peer_received <= peer_received <= self._sent:
+        if not 0 <= peer_received <= self._sent:
             raise RemoteProtocolError(
-                f"a session is resumed after frame {peer_received}, "
-                f"where {self._peer_received} of {self._sent} were acknowledged"
+                f"a session is resumed after frame {peer_received}, where {self._sent} were sent"
             )
-        self._peer_received = peer_received
+        # It may have acknowledged more on a former connection since it said so.
+        self._peer_received = max(peer_received, self._peer_received)
         self._release()
         self.connected, self.writable = True, True
         self._tell_again()

@@ -73,7 +73,7 @@ class Hello(_Message, tag=1, frozen=True):
     """Another one for every start of the process."""
     token: str | None = None
     resumes: str = ""
-    """The peer's incarnation of the session to go on with; empty for a new one."""
+    """Between brokers: the session to go on with, by the name that both know it by; empty for a new one."""
     received: int = 0
     """In that session: everything up to this frame has arrived here."""
     credit: int = 0
@@ -101,6 +101,8 @@ class Welcome(_Message, tag=2, frozen=True):
     principal: str = ""
     """Whom the broker takes the client for; the names of its publishers begin with that and a dot."""
     delta: int = 1
+    session: str = ""
+    """Between brokers: the name of the session from now on; the one that was asked for if it goes on."""
 
 
 class Refused(_Message, tag=3, frozen=True):
@@ -155,6 +157,11 @@ class Subscribe(_Message, tag=10, frozen=True):
     as the receiver wants to see; empty: the sender itself."""
     exact: bool = False
     """Between brokers: whether the subscribers are clients of the anchor itself, and this hides no others."""
+    partial: bool = False
+    """From a client: an answer that covers only the part of the network that can be reached is welcome."""
+    patience_us: int = 0
+    """From a client: how long it waits for links that are down, before the answer is `Failed`; 0: however
+    long that takes."""
 
 
 class Unsubscribe(_Message, tag=11, frozen=True):
@@ -185,6 +192,9 @@ class Done(_Message, tag=14, frozen=True):
     request: int
     text: str = ""
     """The effective filter of a subscription, or the answer to `Ask` as JSON."""
+    missing: list[str] = []
+    """To a client that asked for a partial answer: the links that are down, so that the subscription does not
+    cover what is published behind them."""
 
 
 class Failed(_Message, tag=15, frozen=True):
@@ -218,6 +228,9 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     """The highest offset that has arrived at this client."""
     epochs: list[tuple[str, int]] = []
     """The epochs of the rows that have arrived, and the offset at which each began (`EpochHistory`)."""
+    partial: bool = False
+    """As in `Subscribe`, and so is what follows."""
+    patience_us: int = 0
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
@@ -300,9 +313,11 @@ class TablesIncomplete(_Message, tag=32, frozen=True):
 
 
 class Reach(_Message, tag=33, frozen=True):
-    """Sequenced, between brokers: these brokers can be reached through me."""
+    """Sequenced, between brokers: these brokers can be reached through me, and these links are missing."""
 
     brokers: list[str]
+    missing: list[str] = []
+    """Links that are down or not up to date: what is published behind them may pass new subscribers by."""
 
 
 class Nearby(_Message, tag=34, frozen=True):

@@ -1,0 +1,261 @@
+"""Who waits until the network has heard of something?
+
+*Installations.* A subscription is answered when every broker that can be reached has confirmed it, and no
+link of the network is missing: one that is down, or whose neighbour has not been met or brought up to date
+since. What is published behind a missing link would pass the subscriber by, so the answer waits for it,
+however long that takes. Whoever does not want to wait can be told the names of the missing links.
+
+Between brokers, a confirmation covers whoever can be reached; which links are missing they tell each other
+beside that (`LinkDesk.missing`), before the confirmation that leaves them out.
+
+*Announcements.* Whatever was advertised waits only until the neighbours have confirmed it, or are given up.
+
+All of it is kept as records, one for each request and link: a session that is lost and begins anew moves
+them and never copies them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from braid.broker.parties import Link, Release
+    from braid.routing import RoutingTables
+
+__all__ = ["Installation", "Installations", "Outstanding"]
+
+
+@dataclass(slots=True, eq=False)
+class Installation:
+    """A subscription on its way through the network, and whom to answer when it is there."""
+
+    key: str
+    origin: str | None
+    """The neighbour it came from; None if it is of somebody here."""
+    done: Callable[[list[str]], None]
+    """Called once, with the links that it does not cover: none, unless a partial answer is welcome."""
+    late: Callable[[list[str]], None] | None = None
+    """Called instead of `done` when there was no more time to wait."""
+    partial: bool = False
+    """Whether an answer that covers only the part of the network that can be reached is welcome."""
+    deadline_us: int | None = None
+    waiting: set[str] = field(default_factory=set)
+    """The neighbours that were told and have not confirmed it."""
+    over: bool = False
+    """Whether nobody waits for it any more."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """A subscription that a neighbour was told and has not confirmed."""
+
+    request: int
+    waiting: dict[Installation, None] = field(default_factory=dict)
+
+
+class Outstanding:
+    """What one neighbour was told in this session and has not confirmed, and who waits for that."""
+
+    __slots__ = ("_advertisements", "_keys", "_line", "catching_up", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[str, _Told] = {}
+        self.catching_up: set[str] = set()
+        """Of what it had not confirmed when it had said everything, what it still has not."""
+        self._keys: dict[int, str] = {}
+        """The subscriptions by the requests that told them."""
+        self._advertisements: dict[int, None] = {}
+        """The requests that told advertisements, in order."""
+        self._line: deque[tuple[int | None, Release]] = deque()
+        """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
+        the next session begins with."""
+
+    @property
+    def announces(self) -> bool:
+        """Whether some advertisement is not confirmed."""
+        return bool(self._advertisements)
+
+    def told_subscription(self, key: str, request: int) -> None:
+        """The neighbour is told of a subscription, or of its new filter."""
+        told = self.subscriptions.get(key)
+        if told is None:
+            self.subscriptions[key] = _Told(request)
+        else:
+            del self._keys[told.request]  # only the latest confirmation counts
+            told.request = request
+        self._keys[request] = key
+
+    def told_advertisement(self, request: int) -> None:
+        """The neighbour is told of an advertisement."""
+        self._advertisements[request] = None
+
+    def untold_subscription(self, key: str) -> Iterable[Installation]:
+        """The neighbour need not know it any more; returns who waited for that."""
+        told = self.subscriptions.pop(key, None)
+        if told is None:
+            return ()
+        del self._keys[told.request]
+        self.catching_up.discard(key)
+        return told.waiting
+
+    def confirmed(self, request: int) -> Iterable[Installation]:
+        """The neighbour has carried out a request; returns the installations to look at again."""
+        if request in self._advertisements:
+            del self._advertisements[request]
+            self._release_line()
+        key = self._keys.get(request)
+        return self.untold_subscription(key) if key is not None else ()
+
+    def follow(self, release: Release, *, session: bool) -> None:
+        """Call this once all advertisements the neighbour was told so far are confirmed.
+
+        Args:
+            release: what to call.
+            session: whether there is a session; otherwise it is about what the next one begins with.
+        """
+        if not session:
+            self._line.append((None, release))
+        elif self._advertisements:
+            self._line.append((next(reversed(self._advertisements)), release))
+        else:
+            release()
+
+    def _release_line(self) -> None:
+        first = next(iter(self._advertisements), None)
+        while self._line and (until := self._line[0][0]) is not None and (first is None or first > until):
+            self._line.popleft()[1]()
+
+    def session_lost(self) -> None:
+        """Nothing will be confirmed any more; who waits for advertisements waits for the next session."""
+        self.subscriptions.clear()
+        self.catching_up.clear()
+        self._keys.clear()
+        self._advertisements.clear()
+        self._line = deque((None, release) for _, release in self._line)
+
+    def session_begun(self) -> None:
+        """Everything was told anew."""
+        until = next(reversed(self._advertisements), 0)
+        self._line = deque((until, release) for _, release in self._line)
+        self._release_line()
+
+    def catch_up(self) -> None:
+        """The neighbour has said everything: what it was told upon that, it has to confirm."""
+        self.catching_up = set(self.subscriptions)
+
+    def disconnected(self) -> list[Installation]:
+        """The connection has gone; returns who waited for confirmations."""
+        waiting: dict[Installation, None] = {}
+        self.catching_up.clear()
+        for told in self.subscriptions.values():
+            waiting.update(told.waiting)
+            told.waiting = {}
+        return list(waiting)
+
+    def give_up_announcements(self) -> None:
+        """Nobody waits any more until the neighbour has heard of advertisements."""
+        line, self._line = self._line, deque()
+        for _, release in line:
+            release()
+
+
+class Installations:
+    """The subscriptions that are not installed everywhere yet."""
+
+    def __init__(
+        self, tables: RoutingTables, links: Mapping[str, Link], missing: Callable[[], Sequence[str]]
+    ) -> None:
+        """
+        Args:
+            tables: say which neighbour must know what.
+            links: the neighbours by their names.
+            missing: the links of the network that are not there, by what is known here.
+        """
+        self._tables = tables
+        self._links = links
+        self._missing = missing
+        self._by_key: dict[str, list[Installation]] = {}
+        self._parked: dict[Installation, None] = {}
+        """Those that everybody who can be reached has confirmed, while links are missing."""
+        self._impatient: dict[Installation, None] = {}
+        """Those with a deadline."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_key.values()))
+
+    def begin(self, installation: Installation) -> None:
+        """Wait until a subscription, which the tables have and neighbours were told, is everywhere."""
+        if installation.origin is not None:
+            self.cancel(installation.key, installation.origin)  # it is asked for again
+        self._by_key.setdefault(installation.key, []).append(installation)
+        if installation.deadline_us is not None:
+            self._impatient[installation] = None
+        self._look(installation)
+
+    def cancel(self, key: str, origin: str | None) -> None:
+        """The subscription has gone; nobody hears of it any more."""
+        for installation in list(self._by_key.get(key, ())):
+            if installation.origin == origin:
+                self._finish(installation)
+
+    def again(self, installations: Iterable[Installation]) -> None:
+        """Something has changed for these."""
+        for installation in list(installations):
+            if not installation.over:
+                self._look(installation)
+
+    def review(self, now_us: int) -> None:
+        """Time has passed, or links have come or gone."""
+        if self._parked and not self._missing():
+            parked, self._parked = self._parked, {}
+            self.again(parked)
+        for installation in list(self._impatient):
+            if installation.deadline_us is not None and now_us >= installation.deadline_us:
+                self._finish(installation)
+                missing = list(self._missing()) or [f"no answer from {name}" for name in installation.waiting]
+                (installation.late or installation.done)(missing)
+
+    def _look(self, installation: Installation) -> None:
+        """See who has not confirmed it, and answer if there is nobody to wait for."""
+        installation.waiting = {
+            name for name in self._links if name != installation.origin and self._waits(name, installation)
+        }
+        if installation.waiting:
+            return
+        missing = list(self._missing()) if installation.origin is None else []
+        if missing and not installation.partial:
+            self._parked[installation] = None
+            return
+        self._finish(installation)
+        installation.done(missing)
+
+    def _waits(self, name: str, installation: Installation) -> bool:
+        """Whether a neighbour that can be reached has yet to confirm a subscription, or what covers it."""
+        link = self._links[name]
+        if not link.channel.connected:
+            return False
+        representative = self._tables.representative(name, installation.key)
+        told = link.outstanding.subscriptions.get(representative) if representative is not None else None
+        if told is None:
+            return False
+        told.waiting[installation] = None
+        return True
+
+    def _finish(self, installation: Installation) -> None:
+        """Wait for nothing any more."""
+        installation.over = True
+        siblings = self._by_key[installation.key]
+        siblings.remove(installation)
+        if not siblings:
+            del self._by_key[installation.key]
+        self._impatient.pop(installation, None)
+        self._parked.pop(installation, None)
+        for name in installation.waiting:
+            link = self._links.get(name)
+            representative = self._tables.representative(name, installation.key) if link else None
+            if link is not None and representative in link.outstanding.subscriptions:
+                link.outstanding.subscriptions[representative].waiting.pop(installation, None)
