@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braid.errors import FilterError, FilterSyntaxError
-from braid.language import Filter
+from braid.language import Filter, lexer
 from braid.language.parser import DEPTH_MAX, TEXT_LENGTH_MAX
 from tests.language.strategies import Maker, makers
 
@@ -69,7 +69,12 @@ MISTAKES = [
     ("TRUE + 1 = 2", 1, "'TRUE'", "a number or an attribute", "numbers only"),
     ("-'x' = 1", 2, "\"'x'\"", "a number or an attribute", "numbers only"),
     ("(a = 1) + 2 = 3", 1, "'('", "a value", ""),
-    ("s = 'it's'", 10, "'", "a closing quote", "written twice"),
+    ("s = 'it's'", 9, "'s'", "an operator, AND, OR or the end", "written twice"),
+    ("a = 'it''", 5, "'it''", "a closing quote", "written twice"),
+    ("`a`` = 1", 1, "`a`` = 1", "a closing backquote", ""),
+    ("price > AND 'unterminated", 9, "'AND'", "a value or a name", "in backquotes"),
+    ("price > 1 2 AND $x = 1", 11, "'2'", "an operator, AND, OR or the end", ""),
+    ("a = AND b = 99999999999999999999", 5, "'AND'", "a value or a name", ""),
     ("s = 'it' 's'", 10, "\"'s'\"", "an operator, AND, OR or the end", "written twice"),
     ("s = 'open", 5, "'open", "a closing quote", "written twice"),
     (r"s = 'open\'", 5, r"'open\'", "a closing quote", ""),
@@ -171,6 +176,14 @@ def test_length_is_bounded() -> None:
     assert Filter("a = 1".ljust(TEXT_LENGTH_MAX)).matches({"a": 1})
     long = "x" * (TEXT_LENGTH_MAX - 10)
     assert Filter(f"s = '{long}'").matches({"s": long})
+
+
+def test_what_comes_behind_a_mistake_is_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(lexer, "intern", lambda name: seen.append(name) or name)
+    with pytest.raises(FilterSyntaxError, match="found 'AND'"):
+        Filter("price > AND " + "x AND " * 100_000)
+    assert seen == ["price"]
 
 
 def test_hostile_numbers_and_patterns_are_quick() -> None:

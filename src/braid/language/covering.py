@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from braid.language.normal_form import Box, Term, term_covers, terms_intersection
+from braid.language.normal_form import Box, Term, box_covers, terms_intersect
 from braid.language.value_sets import ANYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from braid.language.expressions import Condition
+    from braid.language.value_sets import ValueSet
+
 __all__ = ["STEPS_MAX", "covers", "intersects", "remainder"]
 
-# Comparisons of two boxes for one question: well below a second. Filters written by people need a
-# handful; two unions of some hundred boxes each stay within it.
-STEPS_MAX = 200_000
+# Comparisons of two small sets of values for one question: some tenths of a second. Filters written by
+# people need a handful; two unions of some hundred boxes each stay within it.
+STEPS_MAX = 100_000
+# So many intervals of a large set cost as much as a small set.
+_INTERVALS_PER_STEP = 8
+
+_NOTHING_BEYOND: frozenset[Condition] = frozenset()
 
 
 class _OutOfSteps(Exception):
@@ -42,7 +49,8 @@ class _Steps:
 def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
     """Whether every publication that satisfies a term of `narrower` satisfies one of `wider`."""
     if len(wider) == 1:
-        return all(term_covers(wider[0], term) for term in narrower)
+        box, residual = wider[0].box, _residual(wider[0])
+        return all(box_covers(box, term.box) and residual <= _residual(term) for term in narrower)
     candidates, steps = _Candidates(wider), _Steps()
     try:
         return all(candidates.cover(term, steps) for term in narrower)
@@ -52,12 +60,17 @@ def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
 
 def intersects(first: Sequence[Term], second: Sequence[Term]) -> bool:
     """Whether some publication can satisfy both."""
-    for left in first:
-        for right in second:
-            if terms_intersection(left, right) is not None:
-                return True
-        if len(first) * len(second) > STEPS_MAX:
-            return True
+    steps = _Steps()
+    sizes = [_size(term) for term in second]
+    try:
+        for left in first:
+            size = _size(left)
+            for right, other in zip(second, sizes, strict=True):
+                steps.spend(1 + (size + other) // _INTERVALS_PER_STEP)
+                if terms_intersect(left, right):
+                    return True
+    except _OutOfSteps:
+        return True
     return False
 
 
@@ -68,7 +81,7 @@ def remainder(term: Term, wider: Iterable[Term]) -> list[Box] | None:
     `term`, its residual always holds and it is as good as its box.
     """
     try:
-        return _remainder(term, wider, _Steps())
+        return _remainder(term.box, _residual(term), ((each, _residual(each)) for each in wider), _Steps())
     except _OutOfSteps:
         return None
 
@@ -77,49 +90,66 @@ class _Candidates:
     """The terms of a union, arranged so that those which could cover a given one are found quickly."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self._terms = terms
-        self._keys = {_key(term) for term in terms}
+        # With their residuals as sets: to find out anew what a large condition is costs its size.
+        self._terms = [(term, _residual(term)) for term in terms]
+        self._keys = {(frozenset(term.box.items()), residual) for term, residual in self._terms}
         # What covers a box constrains no attribute that the box leaves free.
-        self._by_name: dict[str | None, list[Term]] = {}
-        for term in terms:
-            self._by_name.setdefault(next(iter(term.box), None), []).append(term)
+        self._by_name: dict[str | None, list[tuple[Term, frozenset[Condition]]]] = {}
+        for each in self._terms:
+            self._by_name.setdefault(next(iter(each[0].box), None), []).append(each)
 
     def cover(self, term: Term, steps: _Steps) -> bool:
-        if _key(term) in self._keys:
+        residual = _residual(term)
+        if (frozenset(term.box.items()), residual) in self._keys:
             return True
-        for candidate in self._possible(term):
-            steps.spend(1 + len(candidate.residual) * len(term.residual))
-            if term_covers(candidate, term):
+        cost = 1 + _size(term) // _INTERVALS_PER_STEP
+        for candidate, theirs in self._possible(term):
+            steps.spend(cost)
+            if theirs <= residual and box_covers(candidate.box, term.box):
                 return True
-        return not _remainder(term, self._terms, steps)
+        return not _remainder(term.box, residual, self._terms, steps)
 
-    def _possible(self, term: Term) -> Iterator[Term]:
+    def _possible(self, term: Term) -> Iterator[tuple[Term, frozenset[Condition]]]:
         for name in (None, *term.box):
             yield from self._by_name.get(name, ())
 
 
-def _key(term: Term) -> object:
-    return (frozenset(term.box.items()), term.residual)
+def _residual(term: Term) -> frozenset[Condition]:
+    return frozenset(term.residual) if term.residual else _NOTHING_BEYOND
 
 
-def _remainder(term: Term, wider: Iterable[Term], steps: _Steps) -> list[Box]:
-    residual = set(term.residual)
-    pieces: list[Box] = [term.box]
-    for candidate in wider:
+def _size(term: Term) -> int:
+    """What it takes to go through a term once."""
+    return len(term.residual) + sum(1 + _intervals(values) for values in term.box.values())
+
+
+def _intervals(values: ValueSet) -> int:
+    return len(values.integers) + len(values.floats) + len(values.strings)
+
+
+def _remainder(
+    box: Box,
+    residual: frozenset[Condition],
+    wider: Iterable[tuple[Term, frozenset[Condition]]],
+    steps: _Steps,
+) -> list[Box]:
+    pieces: list[Box] = [box]
+    for candidate, theirs in wider:
         if not pieces:
             break
         steps.spend(len(pieces))
-        if residual.issuperset(candidate.residual):
-            pieces = [rest for piece in pieces for rest in _outside(piece, candidate.box)]
+        if theirs <= residual:
+            pieces = [rest for piece in pieces for rest in _outside(piece, candidate.box, steps)]
     return pieces
 
 
-def _outside(piece: Box, box: Box) -> list[Box]:
+def _outside(piece: Box, box: Box, steps: _Steps) -> list[Box]:
     """Disjoint boxes that make up the part of `piece` outside `box`."""
     current = dict(piece)
     outside: list[Box] = []
     for name, values in box.items():
         present = current.get(name, ANYTHING)
+        steps.spend(1 + (_intervals(present) + _intervals(values)) // _INTERVALS_PER_STEP)
         inside = present.intersection(values)
         if not inside:
             return [piece]

@@ -20,11 +20,12 @@ from braid.language.expressions import (
 )
 from braid.language.normal_form import normal_form
 from braid.language.ranges import some_point_satisfies
+from braid.language.stack import with_room
 from braid.language.text import condition_text, literal_text
 from braid.language.values import Range, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["Explanation", "Step", "explain"]
 
@@ -43,9 +44,9 @@ class Step:
     parts: tuple[Step, ...] = ()
     heading: str = ""
 
-    def leaves(self) -> Iterable[Step]:
+    def leaves(self) -> list[Step]:
         """The single conditions, from left to right."""
-        return (leaf for part in self.parts for leaf in part.leaves()) if self.parts else (self,)
+        return [leaf for part in self.parts for leaf in part.leaves()] if self.parts else [self]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for programs."""
@@ -84,22 +85,34 @@ class Explanation:
         return self._leaves(None)
 
     def _leaves(self, outcome: bool | None) -> list[str]:
-        return [leaf.text for leaf in self.root.leaves() if leaf.outcome is outcome]
+        try:
+            leaves = self.root.leaves()
+        except RecursionError:
+            leaves = with_room(self.root.leaves)
+        return [leaf.text for leaf in leaves if leaf.outcome is outcome]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for programs."""
+        try:
+            steps = self.root.to_json()
+        except RecursionError:
+            steps = with_room(self.root.to_json)
         return {
             "matches": self.outcome is True,
             "outcome": {True: "true", False: "false", None: "unknown"}[self.outcome],
             "held": self.held,
             "failed": self.failed,
             "unknown": self.unknown,
-            "steps": self.root.to_json(),
+            "steps": steps,
         }
 
     def __str__(self) -> str:
         verdict = {True: "matches", False: "does not match", None: "does not match (unknown)"}
-        return "\n".join([verdict[self.outcome], *_lines(self.root, 1)])
+        try:
+            lines = _lines(self.root, 1)
+        except RecursionError:
+            lines = with_room(_lines, self.root, 1)
+        return "\n".join([verdict[self.outcome], *lines])
 
 
 def explain(condition: Condition, attributes: Mapping[str, Value | None]) -> Explanation:
@@ -147,12 +160,12 @@ def _shown(value: Value | None) -> str:
     return literal_text(value)
 
 
-def _lines(step: Step, depth: int) -> Iterable[str]:
+def _lines(step: Step, depth: int) -> list[str]:
     indent = "  " * depth
     if not step.parts:
         because = f"   ({step.because})" if step.because else ""
-        yield f"{indent}{_MARKS[step.outcome]} {step.text}{because}"
-        return
-    yield f"{indent}{_MARKS[step.outcome]} {step.heading}"
+        return [f"{indent}{_MARKS[step.outcome]} {step.text}{because}"]
+    lines = [f"{indent}{_MARKS[step.outcome]} {step.heading}"]
     for part in step.parts:
-        yield from _lines(part, depth + 1)
+        lines += _lines(part, depth + 1)
+    return lines

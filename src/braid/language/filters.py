@@ -9,9 +9,10 @@ from braid.language.evaluate import evaluate
 from braid.language.explain import Explanation, explain
 from braid.language.expressions import And, Condition, Not, Or, attribute_names
 from braid.language.normal_form import Term, normal_form, term_text
-from braid.language.parser import parse
+from braid.language.parser import TEXT_LENGTH_MAX, parse
 from braid.language.publication import plain_attributes
 from braid.language.ranges import some_point_satisfies
+from braid.language.stack import with_room
 from braid.language.text import condition_text
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Filter:
 
     A missing attribute is NULL, comparing values of different kinds is unknown, and only TRUE
     matches. Two filters are equal when they have the same normal form; the text of that form is
-    `str(f)`, and `f.text` is what was written. Filters are immutable, hashable and picklable.
+    `str(f)`, and `f.text` is what was written: what a filter is sent, stored and pickled as, because it
+    is never longer than what was accepted. Filters are immutable and hashable.
 
     Functions, sub-queries, CASE, regular expressions and lists as values are not supported.
     """
@@ -60,7 +62,11 @@ class Filter:
         They are written down and read again: what a filter may be, its length and depth, is decided
         in one place, and a filter that exists can always be sent somewhere else as text.
         """
-        return cls(condition_text(condition))
+        try:
+            text = condition_text(condition)
+        except RecursionError:
+            text = with_room(condition_text, condition)
+        return cls(text)
 
     def matches(self, attributes: Mapping[str, Value | None]) -> bool:
         """Whether a publication with these attributes satisfies the filter.
@@ -71,14 +77,21 @@ class Filter:
         plain, ranged = plain_attributes(attributes)
         if ranged:
             return some_point_satisfies(self.terms, plain)
-        return evaluate(self.condition, plain) is True
+        try:
+            return evaluate(self.condition, plain) is True
+        except RecursionError:
+            return with_room(evaluate, self.condition, plain) is True
 
     def covers(self, other: Filter) -> bool:
         """Whether every publication that satisfies `other` satisfies this filter.
 
         Exact for filters made of boxes; with residual conditions never wrongly True.
         """
-        return covers(self.terms, _filter(other).terms)
+        wider, narrower = self.terms, _filter(other).terms
+        try:
+            return covers(wider, narrower)
+        except RecursionError:
+            return with_room(covers, wider, narrower)
 
     def intersects(self, other: Filter) -> bool:
         """Whether some publication without ranges can satisfy both filters.
@@ -86,17 +99,29 @@ class Filter:
         (One with ranges may satisfy filters that have nothing in common, each at another point.)
         Exact for filters made of boxes; with residual conditions never wrongly False.
         """
-        return intersects(self.terms, _filter(other).terms)
+        first, second = self.terms, _filter(other).terms
+        try:
+            return intersects(first, second)
+        except RecursionError:
+            return with_room(intersects, first, second)
 
     def explain(self, attributes: Mapping[str, Value | None]) -> Explanation:
         """Which conditions held, which failed and which were unknown."""
-        return explain(self.condition, plain_attributes(attributes)[0])
+        plain = plain_attributes(attributes)[0]
+        try:
+            return explain(self.condition, plain)
+        except RecursionError:
+            return with_room(explain, self.condition, plain)
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """The normal form: a union of boxes, each perhaps with a residual condition."""
         if self._terms is None:
-            object.__setattr__(self, "_terms", normal_form(self.condition))
+            try:
+                terms = normal_form(self.condition)
+            except RecursionError:
+                terms = with_room(normal_form, self.condition)
+            object.__setattr__(self, "_terms", terms)
         return self._terms  # type: ignore[return-value]
 
     @property
@@ -121,9 +146,15 @@ class Filter:
 
     def __str__(self) -> str:
         if self._canonical is None:
-            canonical = " OR ".join(map(term_text, self.terms)) or "FALSE"
-            # Most filters are written the way we would write them; then one string is enough.
-            object.__setattr__(self, "_canonical", self.text if self.text == canonical else canonical)
+            terms = self.terms
+            try:
+                canonical = _terms_text(terms)
+            except RecursionError:
+                canonical = with_room(_terms_text, terms)
+            # Most filters are written the way we would write them; then one string is enough. And what
+            # could not be read again for its length is shown as it was written.
+            as_written = canonical == self.text or len(canonical) > TEXT_LENGTH_MAX
+            object.__setattr__(self, "_canonical", self.text if as_written else canonical)
         return self._canonical  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
@@ -140,6 +171,10 @@ class Filter:
 
     def __reduce__(self) -> tuple[type[Filter], tuple[str]]:
         return (Filter, (self.text,))
+
+
+def _terms_text(terms: tuple[Term, ...]) -> str:
+    return " OR ".join(map(term_text, terms)) or "FALSE"
 
 
 def _filter(other: Filter) -> Filter:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 from sys import intern
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from braid.errors import FilterSyntaxError
 from braid.language.values import INT_MAX, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["INTEGER_HINT", "KEYWORDS", "Token", "is_plain_name", "tokenize"]
 
@@ -19,14 +22,15 @@ KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "
 _INTEGER_MAX = INT_MAX + 1
 INTEGER_HINT = "integers are 64-bit; write it with a decimal point to make it a float"
 
-# A word and the space behind it.
+# A word and the space behind it. What is in quotes is never given back (`*+`): the second quote of `'it''`
+# is part of the string, which has no end then, instead of its end with another string behind it.
 _TOKEN = re.compile(
     r"""
     (?:
       (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
     | (?P<word>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
-    | (?P<string>'(?:[^'\\]|\\.|'')*')
-    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<string>'(?:[^'\\]|\\.|'')*+')
+    | (?P<quoted>`(?:[^`]|``)++`)
     | (?P<comment>--|/\*)
     | (?P<operator><>|!=|<=|>=|[=<>+\-*/%(),])
     )\s*
@@ -61,9 +65,11 @@ def is_plain_name(name: str) -> bool:
     )
 
 
-def tokenize(text: str) -> list[Token]:
-    """The words of a filter, ending with one of kind `end`."""
-    tokens: list[Token] = []
+def tokenize(text: str) -> Iterator[Token]:
+    """The words of a filter, ending with one of kind `end`.
+
+    One at a time: what comes behind a mistake is never looked at.
+    """
     position, end = len(text) - len(text.lstrip()), len(text)
     match_at = _TOKEN.match
     while position < end:
@@ -72,24 +78,23 @@ def tokenize(text: str) -> list[Token]:
             _refuse_character(text, position)
         kind, word = match.lastgroup, match[match.lastgroup]  # type: ignore[index]
         if kind == "operator":
-            tokens.append(Token("<>" if word == "!=" else word, None, position, word))
+            yield Token("<>" if word == "!=" else word, None, position, word)
         elif kind == "word":
-            tokens.append(_word(word, position))
+            yield _word(word, position)
         elif kind == "number":
-            tokens.append(Token("literal", _number(text, word, position), position, word))
+            yield Token("literal", _number(text, word, position), position, word)
         elif kind == "string":
-            tokens.append(Token("literal", _string(text, word, position), position, word))
+            yield Token("literal", _string(text, word, position), position, word)
         elif kind == "quoted":
             name = _require_characters(text, word[1:-1].replace("``", "`"), position)
-            tokens.append(Token("name", intern(name), position, word))
+            yield Token("name", intern(name), position, word)
         elif kind == "comment":
             raise FilterSyntaxError(
                 text, position, repr(word), "a value or an operator",
                 "this starts a comment in SQL, and filters have none; for a double minus write - -1",
             )  # fmt: skip
         position = match.end()
-    tokens.append(Token("end", None, end, "end of filter"))
-    return tokens
+    yield Token("end", None, end, "end of filter")
 
 
 def _word(word: str, position: int) -> Token:
@@ -107,9 +112,9 @@ def _number(text: str, word: str, position: int) -> int | float:
         rest = re.match(r"\w*", text[position + len(word) :])
         found = word + (rest.group() if rest else "")
         hint = "a name that starts with a digit is written in backquotes; numbers have no suffix"
-        raise FilterSyntaxError(text, position, repr(found), "a number or a name", hint)
+        raise FilterSyntaxError(text, position, repr(_shortened(found)), "a number or a name", hint)
     if not word.isascii():
-        raise FilterSyntaxError(text, position, repr(word), "a number", "write digits as 0 to 9")
+        raise FilterSyntaxError(text, position, repr(_shortened(word)), "a number", "write digits as 0 to 9")
     if word.isdigit():
         # Python refuses to make a number of thousands of digits, were they all zeros.
         digits = word.lstrip("0") or "0"

@@ -7,7 +7,8 @@ unless ESCAPE names another) takes the special meaning from `%`, `_` and itself,
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from braid.language.memory import Memory
 
 __all__ = [
     "CANONICAL_ESCAPE",
@@ -64,8 +65,11 @@ class LikeMatcher:
 
     The pieces between the `%` have a fixed length each. The first is tied to the start, the last to
     the end, and every other one is taken at its leftmost place, which leaves most room for the rest.
-    (One regular expression for the whole pattern could be made to backtrack for hours.)
+    (One regular expression for the whole pattern could be made to backtrack for hours; one for each piece
+    takes hundreds of bytes for every character of the pattern.)
     """
+
+    __slots__ = ("_last", "_pieces")
 
     def __init__(self, tokens: list[str | _Wildcard]) -> None:
         pieces: list[list[str | _Wildcard]] = [[]]
@@ -74,33 +78,85 @@ class LikeMatcher:
                 pieces.append([])
             else:
                 pieces[-1].append(token)
-        self._lengths = [len(piece) for piece in pieces]
-        self._pieces = [
-            re.compile("".join("." if t is ANY_CHARACTER else re.escape(str(t)) for t in piece), re.DOTALL)
-            for piece in pieces
-        ]
+        self._pieces = tuple(map(_piece, pieces))
+        self._last = len(pieces) - 1
 
     def matches(self, text: str) -> bool:
         """Whether the whole of `text` fits the pattern."""
-        first, lengths = self._pieces[0], self._lengths
-        if len(self._pieces) == 1:
-            return first.fullmatch(text) is not None
-        end = len(text) - lengths[-1]
-        if lengths[0] > end or not first.match(text) or not self._pieces[-1].match(text, end):
+        pieces, last = self._pieces, self._last
+        first, end = pieces[0], len(text)
+        if not last:
+            return text == first if isinstance(first, str) else end == len(first) and first.at(text, 0)
+        final = pieces[last]
+        end -= len(final)
+        if len(first) > end or not _is_at(first, text, 0) or not _is_at(final, text, end):
             return False
-        position = lengths[0]
-        for piece in self._pieces[1:-1]:
-            found = piece.search(text, position, end)
-            if found is None:
+        position = len(first)
+        for place in range(1, last):
+            piece = pieces[place]
+            found = (
+                text.find(piece, position, end) if isinstance(piece, str) else piece.find(text, position, end)
+            )
+            if found < 0:
                 return False
-            position = found.end()
+            position = found + len(piece)
         return True
 
 
-@lru_cache(maxsize=4096)
-def like_matcher(pattern: str, escape: str) -> LikeMatcher:
-    """The matcher of a pattern, remembered."""
+class _Gapped:
+    """A piece with `_` in it: its runs of plain characters, and where each begins."""
+
+    __slots__ = ("_length", "_runs")
+
+    def __init__(self, tokens: list[str | _Wildcard]) -> None:
+        self._length = len(tokens)
+        self._runs: list[tuple[int, str]] = []
+        plain: list[str] = []
+        for place, token in enumerate([*tokens, ANY_CHARACTER]):
+            if isinstance(token, str):
+                plain.append(token)
+            elif plain:
+                self._runs.append((place - len(plain), "".join(plain)))
+                plain = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    def at(self, text: str, position: int) -> bool:
+        return all(text.startswith(run, position + offset) for offset, run in self._runs)
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """The first place between `start` and `end`, -1 if there is none."""
+        last = end - self._length
+        if not self._runs:
+            return start if start <= last else -1
+        offset, run = self._runs[0]
+        while True:
+            found = text.find(run, start + offset, end)
+            if found < 0 or found - offset > last:
+                return -1
+            start = found - offset
+            if self.at(text, start):
+                return start
+            start += 1
+
+
+def _piece(tokens: list[str | _Wildcard]) -> str | _Gapped:
+    plain = [token for token in tokens if isinstance(token, str)]
+    return "".join(plain) if len(plain) == len(tokens) else _Gapped(tokens)
+
+
+def _is_at(piece: str | _Gapped, text: str, position: int) -> bool:
+    return text.startswith(piece, position) if isinstance(piece, str) else piece.at(text, position)
+
+
+def _like_matcher(pattern: str, escape: str) -> LikeMatcher:
     return LikeMatcher(parse_like(pattern, escape))
+
+
+# A matcher takes up to some fifty bytes for a character of its pattern.
+like_matcher = Memory(_like_matcher, characters_max=131_072)
+"""The matcher of a pattern with its escape character, remembered."""
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, str]:

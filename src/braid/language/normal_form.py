@@ -5,7 +5,8 @@ a *residual*: conditions that tie attributes together or look inside strings, ch
 The box always contains everything the residual can accept, so it is safe to look at it alone.
 
 NOT is first pushed down to the leaves, which three-valued logic allows: a filter asks only whether
-its condition is TRUE. Then conjunctions intersect boxes and disjunctions collect them.
+its condition is TRUE. Then conjunctions intersect boxes and disjunctions collect them. What that would
+multiply beyond measure stays residual instead, so that a form is about as large as what was written.
 """
 
 from __future__ import annotations
@@ -43,19 +44,23 @@ from braid.language.value_sets import (
     STRINGS,
     ValueSet,
     compared_with,
+    intersection_of,
     strings_with_prefix,
     union_of,
     values_between,
 )
+from braid.language.weights import condition_weight, expression_weight, values_weight
 
 __all__ = [
     "TERMS_MAX",
+    "WEIGHT_MAX",
     "Box",
     "Term",
+    "box_covers",
     "leaf_values",
     "normal_form",
-    "term_covers",
     "term_text",
+    "terms_intersect",
     "terms_intersection",
 ]
 
@@ -67,8 +72,18 @@ Box: TypeAlias = Mapping[str, ValueSet]
 TERMS_MAX = 1024
 # A plain list of alternatives may be longer than a product.
 ALTERNATIVES_MAX = 16_384
-# Dropping covered terms compares every pair.
+# What terms may weigh together, about the characters of their text, where that is more than twice what was
+# written: 2,665 characters of ten alternatives with long names would multiply out to 1.4 million.
+WEIGHT_MAX = 131_072
+# The same for what one list of values makes of its operand.
+LISTED_MAX = 4_096
+# Dropping covered terms compares every pair, attribute by attribute.
 ABSORBED_MAX = 512
+ABSORBED_STEPS_MAX = 1_000_000
+# Going through terms once more to merge them, as long as that merges any.
+MERGED_STEPS_MAX = 200_000
+# A conjunction that says more than this of one attribute is not narrowed down bound by bound.
+PLAIN_MAX = 32
 
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -118,6 +133,16 @@ def terms_intersection(first: Term, second: Term) -> Term | None:
         return Term(box, first.residual)
     residual = _combined_residual(first.residual + second.residual)
     return None if residual is None else Term(box, residual)
+
+
+def terms_intersect(first: Term, second: Term) -> bool:
+    """Whether something can satisfy both (as far as boxes and simple residuals tell)."""
+    for name, values in second.box.items():
+        existing = first.box.get(name)
+        if existing is not None and existing.disjoint(values):
+            return False
+    residual = first.residual + second.residual
+    return len(residual) < 2 or _joint_orders(residual)[0] is not None
 
 
 def _narrow(box: dict[str, ValueSet], other: Box) -> bool:
@@ -227,9 +252,11 @@ def _like(condition: Like, negated: bool) -> Condition:
 
 
 def _in_list(condition: InList, negated: bool) -> Condition:
-    if isinstance(condition.operand, Attribute) and all(
+    plain = isinstance(condition.operand, Attribute) and all(
         isinstance(item, Literal) for item in condition.items
-    ):
+    )
+    # Written out, the operand would stand beside each item.
+    if plain or expression_weight(condition.operand) * len(condition.items) > LISTED_MAX:
         return InList(condition.operand, condition.items, negated)
     if negated:
         return _all_of(_comparison("<>", condition.operand, item) for item in condition.items)
@@ -249,6 +276,8 @@ def leaf_values(leaf: Condition) -> tuple[str, ValueSet] | None:
             return leaf.operand.name, NOT_NULL if leaf.negated else NULL_ONLY
     elif isinstance(leaf, InList) and isinstance(leaf.operand, Attribute):
         literals = [item.value for item in leaf.items if isinstance(item, Literal)]
+        if len(literals) < len(leaf.items):
+            return None
         if not leaf.negated:
             return leaf.operand.name, union_of(compared_with("=", literal) for literal in literals)
         # Not in a list with NULL, or of values of two kinds, is never TRUE.
@@ -291,11 +320,16 @@ def _bounds(condition: Condition) -> Mapping[str, ValueSet]:
 
 
 def _bounds_of_all(conditions: Iterable[Condition]) -> Mapping[str, ValueSet]:
-    bounds: dict[str, ValueSet] = {}
-    for condition in conditions:
-        for name, values in _bounds(condition).items():
-            bounds[name] = bounds[name].intersection(values) if name in bounds else values
-    return bounds
+    return _common_box(map(_bounds, conditions))
+
+
+def _common_box(boxes: Iterable[Box]) -> dict[str, ValueSet]:
+    """What all of these leave of each attribute, perhaps nothing."""
+    sets: dict[str, list[ValueSet]] = {}
+    for box in boxes:
+        for name, values in box.items():
+            sets.setdefault(name, []).append(values)
+    return {name: each[0] if len(each) == 1 else intersection_of(each) for name, each in sets.items()}
 
 
 def _as_residual(condition: Condition) -> list[Term]:
@@ -309,6 +343,17 @@ def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ..
     """Sorted, without repeats, comparisons of the same two sides merged; None if they contradict."""
     if len(conditions) < 2:
         return conditions
+    orders, others = _joint_orders(conditions)
+    if orders is None:
+        return None
+    merged = [Comparison(_OPERATORS[allowed], *sides) for sides, allowed in orders.items()]
+    return tuple(sorted([*merged, *others], key=condition_text))
+
+
+def _joint_orders(
+    conditions: tuple[Condition, ...],
+) -> tuple[dict[tuple[ValueExpression, ValueExpression], int] | None, set[Condition]]:
+    """How two sides of comparisons may compare, None if that leaves no way; and all other conditions."""
     orders: dict[tuple[ValueExpression, ValueExpression], int] = {}
     others: set[Condition] = set()
     for condition in conditions:
@@ -317,10 +362,7 @@ def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ..
             orders[sides] = orders.get(sides, 7) & _ORDERS[condition.operator]
         else:
             others.add(condition)
-    if 0 in orders.values():
-        return None
-    merged = [Comparison(_OPERATORS[allowed], *sides) for sides, allowed in orders.items()]
-    return tuple(sorted([*merged, *others], key=condition_text))
+    return None if 0 in orders.values() else orders, others
 
 
 # Terms.
@@ -333,7 +375,10 @@ def _plain_terms(condition: Condition) -> tuple[Term, ...] | None:
     long.
     """
     box: dict[str, ValueSet] = {}
-    for part in condition.conditions if isinstance(condition, And) else (condition,):
+    parts = condition.conditions if isinstance(condition, And) else (condition,)
+    if len(parts) > PLAIN_MAX:
+        return None
+    for part in parts:
         if isinstance(part, Comparison) and isinstance(part.right, Literal):
             operand, values = part.left, compared_with(part.operator, part.right.value)
         elif (
@@ -354,16 +399,33 @@ def _terms(condition: Condition) -> list[Term]:
     if isinstance(condition, And):
         return _product(condition.conditions)
     if isinstance(condition, Or):
-        terms = _merged([term for part in condition.conditions for term in _terms(part)])
-        return terms if len(terms) <= ALTERNATIVES_MAX else _as_residual(condition)
+        return _sum(condition)
     leaf = leaf_values(condition)
     if leaf is None:
         return _as_residual(condition)
     return [Term({leaf[0]: leaf[1]})] if leaf[1] else []
 
 
+def _sum(condition: Or) -> list[Term]:
+    """The terms of all alternatives, or the whole as a residual if those are too many or too large."""
+    collected: list[Term] = []
+    weight, weight_max = 0, WEIGHT_MAX
+    for part in condition.conditions:
+        terms = _terms(part)
+        collected += terms
+        if len(terms) > 1:  # a single one is no more than was written
+            weight += sum(map(_weight, terms))
+        if weight > weight_max:
+            weight_max = max(weight_max, 2 * condition_weight(condition))
+        # Before they are merged, twice as many are let through as may be left.
+        if weight > weight_max or len(collected) > 2 * ALTERNATIVES_MAX:
+            return _as_residual(condition)
+    merged = _merged(collected)
+    return merged if len(merged) <= ALTERNATIVES_MAX else _as_residual(condition)
+
+
 def _product(conditions: tuple[Condition, ...]) -> list[Term]:
-    box: dict[str, ValueSet] = {}
+    boxes: list[Box] = []
     residual: list[Condition] = []
     factors: list[list[Term]] = []
     alternatives: list[Condition] = []
@@ -372,23 +434,41 @@ def _product(conditions: tuple[Condition, ...]) -> list[Term]:
         if len(terms) > 1:
             factors.append(terms)
             alternatives.append(condition)
-        elif not terms or not _narrow(box, terms[0].box):
+        elif not terms:
             return []
         else:
+            boxes.append(terms[0].box)
             residual += terms[0].residual
-    if math.prod(map(len, factors)) > TERMS_MAX:
+    if factors and _multiplies_too_much(Term(_common_box(boxes), tuple(residual)), factors, conditions):
         factors = []
         residual += alternatives
-        if not _narrow(box, _bounds_of_all(alternatives)):
-            return []
+        boxes.append(_bounds_of_all(alternatives))
+    box = _common_box(boxes)
     combined = _combined_residual(tuple(residual))
-    if combined is None:
+    if combined is None or not all(box.values()):
         return []
     product = [Term(box, combined)]
     for terms in factors:
         pairs = (terms_intersection(left, right) for left in product for right in terms)
         product = [term for term in pairs if term is not None]
     return _merged(product)
+
+
+def _multiplies_too_much(common: Term, factors: list[list[Term]], conditions: tuple[Condition, ...]) -> bool:
+    """Whether one term for each choice out of `factors` would be too many, or weigh too much together."""
+    count = math.prod(map(len, factors))
+    if count > TERMS_MAX:
+        return True
+    weight = count * _weight(common)
+    for terms in factors:
+        weight += count // len(terms) * sum(map(_weight, terms))
+    return weight > WEIGHT_MAX and weight > 2 * sum(map(condition_weight, conditions))
+
+
+def _weight(term: Term) -> int:
+    """About how many characters its text has."""
+    weight = sum(len(name) + values_weight(values) for name, values in term.box.items())
+    return weight + sum(map(condition_weight, term.residual)) if term.residual else weight
 
 
 def _merged(terms: list[Term]) -> list[Term]:
@@ -420,9 +500,10 @@ def _merged_group(names: list[str], terms: list[Term]) -> list[Term]:
     if len(terms) == 1:
         return terms
     terms = list({frozenset(term.box.items()): term for term in terms}.values())
-    before = 0
-    while len(terms) not in (1, before):
+    before = steps = 0
+    while len(terms) not in (1, before) and steps <= MERGED_STEPS_MAX:
         before = len(terms)
+        steps += before * len(names)
         for name in names:
             terms = _merged_along(name, terms)
     return terms
@@ -452,31 +533,26 @@ def _merged_along(name: str, terms: list[Term]) -> list[Term]:
 
 def _absorbed(terms: list[Term]) -> list[Term]:
     """Without the terms that another one covers."""
-    if len(terms) > ABSORBED_MAX:
+    steps = len(terms) * sum(1 + len(term.box) for term in terms)
+    if len(terms) > ABSORBED_MAX or steps > ABSORBED_STEPS_MAX:
         return terms
     numbers: dict[Condition, int] = {}
     kept: list[tuple[Term, frozenset[int]]] = []
     # Fewer conditions cover more, so most terms meet what covers them when their turn comes.
     for term in sorted(terms, key=lambda term: (len(term.residual), len(term.box))):
         residual = frozenset([numbers.setdefault(each, len(numbers)) for each in term.residual])
-        if not any(theirs <= residual and _box_covers(other.box, term.box) for other, theirs in kept):
+        if not any(theirs <= residual and box_covers(other.box, term.box) for other, theirs in kept):
             kept = [
                 (other, theirs)
                 for other, theirs in kept
-                if not (residual <= theirs and _box_covers(term.box, other.box))
+                if not (residual <= theirs and box_covers(term.box, other.box))
             ]
             kept.append((term, residual))
     return [term for term, _ in kept]
 
 
-def term_covers(wider: Term, narrower: Term) -> bool:
-    """Whether everything that satisfies `narrower` satisfies `wider`, by boxes and equal residuals."""
-    return _box_covers(wider.box, narrower.box) and (
-        not wider.residual or set(wider.residual) <= set(narrower.residual)
-    )
-
-
-def _box_covers(wider: Box, narrower: Box) -> bool:
+def box_covers(wider: Box, narrower: Box) -> bool:
+    """Whether everything within `narrower` is within `wider`."""
     for name, values in wider.items():
         theirs = narrower.get(name)
         if theirs is None or not values.covers(theirs):

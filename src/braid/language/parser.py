@@ -14,7 +14,6 @@ Constant arithmetic is folded, so `price > 2 * 5` is as good as `price > 10`.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from braid.errors import FilterSyntaxError
@@ -38,6 +37,8 @@ from braid.language.expressions import (
 )
 from braid.language.lexer import INTEGER_HINT, Token, tokenize
 from braid.language.likes import DEFAULT_ESCAPE, LikePatternError, parse_like
+from braid.language.memory import Memory
+from braid.language.stack import with_room
 from braid.language.values import INT_MAX, INT_MIN
 
 __all__ = ["DEPTH_MAX", "TEXT_LENGTH_MAX", "parse"]
@@ -45,7 +46,7 @@ __all__ = ["DEPTH_MAX", "TEXT_LENGTH_MAX", "parse"]
 # Generous for machine-written filters; what a hostile client can make us chew on is bounded.
 TEXT_LENGTH_MAX = 1_000_000
 # Nesting of parentheses, NOT, signs and chains of arithmetic. A level takes five calls here, so the
-# deepest filter stays well below the thousand that Python allows.
+# deepest filter stays well below the thousand that Python allows, and otherwise `stack` makes room.
 DEPTH_MAX = 100
 
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -59,7 +60,7 @@ _Node: TypeAlias = Condition | ValueExpression
 
 
 # Filters speak of the same attributes again and again; one node for each does.
-_attribute = lru_cache(maxsize=4096)(Attribute)
+_attribute = Memory(Attribute, characters_max=262_144)
 
 
 def parse(text: str) -> Condition:
@@ -70,20 +71,26 @@ def parse(text: str) -> Condition:
         raise FilterSyntaxError(
             text[:100], 0, f"a filter of {len(text):,} characters", f"at most {TEXT_LENGTH_MAX:,}"
         )
+    try:
+        return _Parser(text).whole()
+    except RecursionError:
+        return with_room(_parsed, text)
+
+
+def _parsed(text: str) -> Condition:
     return _Parser(text).whole()
 
 
 class _Parser:
-    """A place in the list of tokens; every method reads from there on and leaves it behind."""
+    """A place among the tokens; every method reads from there on and leaves it behind."""
 
-    __slots__ = ("_depth", "_kind", "_place", "_text", "_token", "_tokens")
+    __slots__ = ("_before", "_depth", "_following", "_kind", "_text", "_token")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = tokenize(text)
-        self._place = 0
+        self._following = tokenize(text)
         self._depth = 0
-        self._token = self._tokens[0]
+        self._token = self._before = next(self._following)
         self._kind = self._token.kind
 
     def whole(self) -> Condition:
@@ -199,7 +206,7 @@ class _Parser:
         token, kind = self._token, self._kind
         if kind == "name":
             self._move()
-            return _attribute(token.value)
+            return _attribute(token.value)  # type: ignore[arg-type]
         if kind == "literal":
             if type(token.value) is int and token.value > INT_MAX:
                 self._refuse(token, "a 64-bit integer", INTEGER_HINT)
@@ -259,8 +266,8 @@ class _Parser:
     # Tokens.
 
     def _move(self) -> None:
-        self._place += 1
-        self._token = self._tokens[self._place]
+        self._before = self._token
+        self._token = next(self._following)
         self._kind = self._token.kind
 
     def _take(self, kind: str) -> bool:
@@ -287,15 +294,16 @@ class _Parser:
 
     def _refuse_operand(self) -> NoReturn:
         token, hint = self._token, ""
-        if token.kind == "=" and self._place and self._tokens[self._place - 1].kind == "=":
+        if token.kind == self._before.kind == "=" and token is not self._before:
             hint = "equality is a single ="
         elif token.kind.isalpha() and token.kind != "end":
             hint = f"an attribute of that name is written in backquotes: `{token.text}`"
         self._refuse(token, "a value or a name", hint)
 
     def _refuse_trailing(self) -> NoReturn:
-        token, hint = self._token, ""
-        if token.kind == "literal" and isinstance(token.value, str):
+        token, before, hint = self._token, self._before, ""
+        joined = token.position == before.position + len(before.text)
+        if _is_string(token) or (joined and _is_string(before)):
             hint = "a quote inside a string is written twice: 'it''s'"
         elif token.kind == "ESCAPE":
             hint = "ESCAPE follows the pattern of LIKE"
@@ -304,6 +312,10 @@ class _Parser:
     def _refuse(self, token: Token, expected: str, hint: str = "") -> NoReturn:
         found = token.text if token.kind == "end" else repr(token.text[:40])
         raise FilterSyntaxError(self._text, token.position, found, expected, hint)
+
+
+def _is_string(token: Token) -> bool:
+    return token.kind == "literal" and isinstance(token.value, str)
 
 
 def _folded(operator: str, left: ValueExpression, right: ValueExpression) -> ValueExpression:

@@ -23,6 +23,7 @@ from braid.language.expressions import (
     Attribute,
     Comparison,
     Condition,
+    InList,
     IsNull,
     Or,
     ValueExpression,
@@ -31,6 +32,7 @@ from braid.language.expressions import (
 from braid.language.interval_arithmetic import bounds_of, comparison_possible
 from braid.language.intervals import intersection
 from braid.language.normal_form import leaf_values
+from braid.language.stack import with_room
 from braid.language.value_sets import NUMBERS, floats_between, integers_between
 from braid.language.values import Range, Value, ordinal_before, ordinal_to_float
 
@@ -76,9 +78,16 @@ def some_point_satisfies(terms: Iterable[Term], attributes: _Attributes) -> bool
     }
     return any(
         all(values.accepts(attributes.get(name)) for name, values in term.box.items())
-        and (not term.residual or _residual_possible(term, points))
+        and (not term.residual or _possible(term, points))
         for term in terms
     )
+
+
+def _possible(term: Term, attributes: _Attributes) -> bool:
+    try:
+        return _residual_possible(term, attributes)
+    except RecursionError:
+        return with_room(_residual_possible, term, attributes)
 
 
 def _residual_possible(term: Term, attributes: _Attributes) -> bool:
@@ -131,6 +140,12 @@ def _alone_possible(condition: Condition, box: Box, attributes: _Attributes) -> 
         return any(_jointly_possible([part], box, attributes) for part in condition.conditions)
     if isinstance(condition, And):
         return _jointly_possible(condition.conditions, box, attributes)
+    if isinstance(condition, InList):
+        operator = "<>" if condition.negated else "="
+        parts = [Comparison(operator, condition.operand, item) for item in condition.items]
+        if condition.negated:
+            return _jointly_possible(parts, box, attributes)
+        return any(_jointly_possible([part], box, attributes) for part in parts)
     if isinstance(condition, IsNull):
         bounds = bounds_of(condition.operand, attributes)
         return bounds is not None if condition.negated else bounds is None or bounds.may_be_null

@@ -28,6 +28,7 @@ from braid.language.expressions import (
     Or,
     ValueExpression,
 )
+from braid.language.stack import with_room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,11 @@ def to_spark(filter: Filter, schema: Any = None) -> Column:
 
 def to_spark_sql(filter: Filter, schema: Any = None) -> str:
     """The filter as the text of a Spark SQL expression; see `to_spark`."""
-    return _Translator(_columns(getattr(schema, "schema", schema))).condition(filter.condition)
+    translated = _Translator(_columns(getattr(schema, "schema", schema))).condition
+    try:
+        return translated(filter.condition)
+    except RecursionError:
+        return with_room(translated, filter.condition)
 
 
 def _columns(schema: Any) -> Mapping[str, _Sql] | None:

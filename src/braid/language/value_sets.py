@@ -57,6 +57,7 @@ __all__ = [
     "integers_between",
     "integers_equal_to",
     "integers_of_floats",
+    "intersection_of",
     "strings_with_prefix",
     "union_of",
     "values_between",
@@ -220,6 +221,16 @@ def union_of(sets: Iterable[ValueSet]) -> ValueSet:
         union_of_all([member.floats for member in members]),
         union_of_all([member.strings for member in members]),
     )
+
+
+def intersection_of(sets: Iterable[ValueSet]) -> ValueSet:
+    """The values in all of one or more sets. In pairs: one by one would cost the square of their number."""
+    members = list(sets)
+    while len(members) > 1:
+        odd = members[len(members) & ~1 :]
+        pairs = zip(members[::2], members[1::2], strict=False)
+        members = [first.intersection(second) for first, second in pairs] + odd
+    return members[0]
 
 
 def strings_with_prefix(prefix: str) -> ValueSet:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from braid.language.evaluate import evaluate
 from braid.language.normal_form import Term
 from braid.language.ranges import some_point_satisfies
+from braid.language.stack import with_room
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import Range, Value
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
@@ -224,9 +225,7 @@ class Segment:
         for number, (publication, row, box_in_doubt) in enumerate(pairs):
             attributes: Any = batch.publications[publication]
             term = terms[row]
-            outcomes[number] = all(
-                evaluate(condition, attributes) is True for condition in term.residual
-            ) and not (
+            outcomes[number] = (not term.residual or _residual_holds(term, attributes)) and not (
                 box_in_doubt
                 and any(not values.accepts(attributes.get(name)) for name, values in term.box.items())
             )
@@ -270,6 +269,17 @@ class Segment:
             value = value.low
         key = point_key(value)
         return -1 if key is None else int(self._interners[name].codes_of([value])[0])
+
+
+def _residual_holds(term: Term, attributes: Mapping[str, Any]) -> bool:
+    for condition in term.residual:
+        try:
+            outcome = evaluate(condition, attributes)
+        except RecursionError:
+            outcome = with_room(evaluate, condition, attributes)
+        if outcome is not True:
+            return False
+    return True
 
 
 def _needs_care(extent: Range, axis: Axis) -> bool:
