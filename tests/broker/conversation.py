@@ -52,6 +52,7 @@ from braid.protocol.messages import (
     Nearby,
     Ping,
     Pong,
+    PublishDiscarded,
     PublishRefused,
     Reach,
     Refused,
@@ -457,6 +458,9 @@ def _told(body: Any, brokers: Iterable[str] = ()) -> str:
             return f"{type(body).__name__.lower()} ({body.code}) {body.reason}"
         case PublishRefused():
             return f"publication {', '.join(map(str, body.sequences))} refused ({body.code}) {body.reason}"
+        case PublishDiscarded():
+            why = "repeated" if body.known else "too old"
+            return f"publication {', '.join(map(str, body.sequences))} discarded ({why})"
         case Goodbye():
             return f"goodbye {body.reason}{', for good' if body.detach else ''}"
         case StoredPublications():

@@ -127,7 +127,7 @@ class WireClient:
             elif isinstance(body, Welcome):
                 self.channel.restart(body.credit)
                 if body.principal:
-                    self.publisher = f"{body.principal}.{self.name}"
+                    self.publisher = f"{body.principal}/{self.name}"
                 self.heard.append(body)
             elif isinstance(body, Acknowledgement):
                 for numbers in self.channel.acknowledged(body):

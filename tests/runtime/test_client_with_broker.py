@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from braid.broker.access import AccessPolicy
+
 pytestmark = pytest.mark.net
 
 
@@ -33,9 +35,16 @@ class RunningBroker:
     """A broker on a loopback port; it can be stopped, and started again on the same port."""
 
     def __init__(
-        self, broker_id: str, neighbours: tuple[str, ...] = (), tls: ssl.SSLContext | None = None
+        self,
+        broker_id: str,
+        neighbours: tuple[str, ...] = (),
+        tls: ssl.SSLContext | None = None,
+        access: AccessPolicy | None = None,
+        **settings: Any,
     ) -> None:
         self.tls = tls
+        self.access = access
+        self.settings = settings
         self.broker_id = broker_id
         self.neighbours = neighbours
         self.port = 0
@@ -47,10 +56,17 @@ class RunningBroker:
     async def start(self) -> None:
         self.starts += 1
         settings = BrokerSettings(
-            broker_id=self.broker_id, neighbours=self.neighbours, address=f"127.0.0.1:{self.port}"
+            broker_id=self.broker_id,
+            neighbours=self.neighbours,
+            address=f"127.0.0.1:{self.port}",
+            **self.settings,
         )
         self.core = BrokerCore(
-            settings, incarnation=f"{self.broker_id}-{self.starts}", seed=1, store=self.store.state()
+            settings,
+            incarnation=f"{self.broker_id}-{self.starts}",
+            seed=1,
+            access=self.access,
+            store=self.store.state(),
         )
         self.node = Node(self.core, name=self.broker_id, store=StoreThread(self.store), server_tls=self.tls)
         self.port = await self.node.listen("127.0.0.1", self.port)

@@ -26,6 +26,7 @@ from braid.bench.live_network import LiveNetwork
 from braid.bench.timing import significant
 from braid.broker.settings import STRATEGIES
 from braid.errors import BraidError, ConfigurationError
+from braid.protocol.publisher_names import publisher_and_epoch
 from braid.runtime.client import connect
 
 if TYPE_CHECKING:
@@ -393,7 +394,7 @@ class _Run:
         for publisher, sequence, target, hops, link in zip(*(rows[name] for name in names), strict=True):
             if publisher.startswith("measure"):
                 crossed[link] += 1
-                arrived.setdefault((target, publisher, sequence), hops)
+                arrived.setdefault((target, publisher_and_epoch(publisher)[0], sequence), hops)
         # What was published where it is wanted has crossed nothing.
         counts = [
             arrived.get((broker, *each), 0)

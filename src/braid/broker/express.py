@@ -233,7 +233,9 @@ class Express:
         else:
             postroom.counters.received += 1
             postroom.counters.duplicates += 1
-            postroom.counters.published += client is not None
+            if client is not None:
+                postroom.counters.published += 1
+                self._publish.discard(client, batch, batch.sequences)
         return postroom.collect_at_once()
 
     def _limit(self, client: Client, batch: PublicationBatch) -> None:

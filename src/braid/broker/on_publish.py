@@ -16,7 +16,7 @@ from braid.errors import PublicationError, RemoteProtocolError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
 from braid.protocol.duplicates import DuplicateFilter
-from braid.protocol.messages import PublishRefused, Settled
+from braid.protocol.messages import PublishDiscarded, PublishRefused, Settled
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
@@ -192,8 +192,7 @@ class PublishDesk:
         if not client.owns(batch.publisher):
             # A publisher's numbers say what is a repetition: nobody may use another's.
             raise RemoteProtocolError(
-                f"publishers of {client.owner!r} are called so, or so with a dot and more, "
-                f"not {batch.publisher!r}"
+                f"publishers of {client.name!r} are called {client.publishers}, not {batch.publisher!r}"
             )
         if batch.hops or batch.route:
             raise RemoteProtocolError("a client's publications have crossed no link")
@@ -224,6 +223,20 @@ class PublishDesk:
             code=code,
             reason=reason,
         )
+
+    def discard(self, client: Client, batch: PublicationBatch, sequences: IntArray) -> None:
+        """Tell a client what was taken for a repetition: without a word it would count as delivered."""
+        if client.connection is None:
+            return
+        self._postroom.counters.discarded += len(sequences)
+        highest = self.seen.highest(batch.publisher) or 0
+        here_before: list[int] = []
+        too_old: list[int] = []
+        for sequence in sequences.tolist():
+            (here_before if self.seen.has(batch.publisher, sequence) else too_old).append(sequence)
+        for known, found in ((True, here_before), (False, too_old)):
+            if found:
+                self._postroom.tell(client, PublishDiscarded(batch.publisher, found, highest, known))
 
     # From links.
 
@@ -320,7 +333,7 @@ class PublishDesk:
         rows = 0
         for batch, pending in arrivals:
             counters.received += len(batch)
-            route = self._new_part(batch, pending)
+            route = self._new_part(source, batch, pending)
             if route is not None:
                 route.first = rows
                 rows += len(route.batch)
@@ -334,12 +347,14 @@ class PublishDesk:
             self._match(source, routes)
         source.line.advance()
 
-    def _new_part(self, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
+    def _new_part(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
         """What has not been here before; None if everything has."""
         fresh = self._new_rows(batch)
         if fresh is not None:
             repeated = len(batch) - len(fresh)
             self._postroom.counters.duplicates += repeated
+            if repeated and isinstance(source, Client):
+                self.discard(source, batch, np.setdiff1d(batch.sequences, batch.sequences[fresh]))
             if repeated and pending is not None:
                 # A repeated publication is settled when its first copy is, not before.
                 for earlier in self._unsettled.of(batch.publisher, batch.sequences):

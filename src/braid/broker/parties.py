@@ -14,6 +14,7 @@ from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Outstanding
 from braid.broker.settling import Pending, SettleLine
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
+from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
     from braid.broker.access import Principal, RateLimiter
@@ -190,14 +191,15 @@ class Client(Party):
     """A connected client."""
 
     __slots__ = (
+        "_own_publisher",
         "advertised",
         "advertising",
         "destinations",
         "key",
         "limiter",
         "logs",
-        "owner",
         "principal",
+        "publishers",
         "replays",
         "subscriptions",
         "unrouted",
@@ -211,13 +213,16 @@ class Client(Party):
         limiter: RateLimiter,
         settings: ChannelSettings,
         changed: Callable[[Party], None],
+        secret: str = "",
     ) -> None:
         super().__init__(name, settings, changed, classes=1)
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal
-        self.owner = principal.name if principal.name != ANONYMOUS else name
-        """Whose publications it may publish."""
+        known = principal.name if principal.name != ANONYMOUS else ""
+        self.publishers = PublisherNames(known, secret, name)
+        """The names that it may publish under."""
+        self._own_publisher = ""
         self.limiter = limiter
         self.subscriptions: dict[str, str] = {}
         """Its own keys to the global ones."""
@@ -235,5 +240,9 @@ class Client(Party):
 
     def owns(self, publisher: str) -> bool:
         """Whether a publisher is this client's own."""
-        owner = self.owner
-        return publisher == owner or publisher.startswith(f"{owner}.")
+        if publisher != self._own_publisher:
+            if not self.publishers.has(publisher):
+                return False
+            # A client mostly publishes under one name, so that this is all there is to look at next time.
+            self._own_publisher = publisher
+        return True

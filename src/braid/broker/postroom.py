@@ -41,6 +41,8 @@ class Counters:
     published: int = 0
     """Those of them that came from clients here."""
     duplicates: int = 0
+    discarded: int = 0
+    """Publications of clients here that were taken for repetitions, as these were told."""
     refused: int = 0
     delivered: int = 0
     """Publications handed to clients here."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Reception", "Visitor"]
 
 NAME_LENGTH_MAX = 200
+SECRET_LENGTH_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -143,6 +144,8 @@ class Reception:
             or not 0 < len(message.incarnation) <= NAME_LENGTH_MAX
         ):
             raise RemoteProtocolError(f"names have 1 to {NAME_LENGTH_MAX} characters")
+        if len(message.secret) > SECRET_LENGTH_MAX:
+            raise RemoteProtocolError(f"a secret has at most {SECRET_LENGTH_MAX:,} characters")
         # A soft link is a broker's, too.
         role = "broker" if message.role == "soft" else message.role
         principal = self._access.authenticate(message.token, visitor.opened.certificate, role)
@@ -165,6 +168,7 @@ class Reception:
             RateLimiter(principal.limits, self._requests_of(principal)),
             self._settings.client,
             self._changed,
+            message.secret,
         )
         self._enter(connection, client)
         self.clients[client] = None

@@ -25,7 +25,8 @@ DEPTH_MAX = 64
 class Publication:
     """What a subscriber receives: `publication["price"]`, `publication.body`, who sent it and when.
 
-    `publisher` and `sequence` together are its id: unique, and rising by one per publisher.
+    `publisher`, `epoch` and `sequence` together are its id. Numbers rise by one per publisher and epoch;
+    every run of a publishing program has an epoch of its own, unless it goes on with a former one.
     """
 
     attributes: Attributes
@@ -34,6 +35,7 @@ class Publication:
     publisher: str = ""
     sequence: int = 0
     published_at_us: int = 0
+    epoch: str = ""
 
     def __getitem__(self, name: str) -> Value:
         return self.attributes[name]

@@ -19,6 +19,7 @@ from braid.errors import RemoteProtocolError
 from braid.language.publication import Publication
 from braid.language.values import Range
 from braid.matching.columns import IntArray
+from braid.protocol.publisher_names import publisher_and_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -117,8 +118,9 @@ def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
         found = _record_decoder.decode(record)
     except _MALFORMED as error:
         raise RemoteProtocolError(f"publication {sequence} of {publisher!r} is malformed: {error}") from None
+    name, epoch = publisher_and_epoch(publisher)
     return Publication(
-        found.attributes, found.body, found.content_type, publisher, sequence, found.published_at_us
+        found.attributes, found.body, found.content_type, name, sequence, found.published_at_us, epoch
     )
 
 

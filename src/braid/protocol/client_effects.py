@@ -26,6 +26,7 @@ __all__ = [
     "Ended",
     "Lost",
     "Progressed",
+    "PublicationsDiscarded",
     "PublicationsRefused",
 ]
 
@@ -41,12 +42,16 @@ class ClientSettings:
     name: str
     """Unique among the clients of a broker as long as it is connected."""
     publisher: str
-    """Unique in the network for the client's lifetime: publications are told apart by it."""
+    """The name in the ids of publications; the broker adds whose it is."""
     incarnation: str
     """Another one for every start of the process."""
     token: str | None = None
+    epoch: str = "1"
+    """Of the publisher: a name that was used before needs another one, or has to go on where it stopped."""
+    secret: str = ""
+    """What keeps the name of an anonymous client's publisher from others; without one it is anybody's."""
     first_sequence: int = 1
-    """Of the first publication; a publisher's name that was used before has to go on where it stopped."""
+    """Of the first publication."""
     connect_for_us: int = 10 * SECOND_US
     """How long the first connection is tried for."""
     reconnect_for_us: int = 300 * SECOND_US
@@ -123,6 +128,14 @@ class PublicationsRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicationsDiscarded:
+    """The broker took these for repetitions of what somebody else has sent; before that `Progressed`, too."""
+
+    sequences: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The session has ended for good."""
 
@@ -141,5 +154,6 @@ ClientEffect: TypeAlias = (
     | Ended
     | Progressed
     | PublicationsRefused
+    | PublicationsDiscarded
     | Lost
 )

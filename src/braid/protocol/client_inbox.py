@@ -298,9 +298,10 @@ class Inbox:
                     row.attributes,
                     row.body,
                     row.content_type,
-                    publisher,
+                    row.publisher,
                     sequence,
                     row.published_at_us,
+                    row.epoch,
                     offset,
                     stored.epoch,
                 )

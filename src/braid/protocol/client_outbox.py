@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from braid.protocol.channel import Channel
     from braid.protocol.codec import Frame
-    from braid.protocol.messages import Acknowledgement
+    from braid.protocol.messages import Acknowledgement, PublishDiscarded
 
 __all__ = ["ACKNOWLEDGED", "BATCH_BYTES", "ORDERED", "Outbox", "batch_overhead"]
 
@@ -63,11 +63,14 @@ class Outbox:
         # Frames that were sent on this connection: (frame number, last sequence number in it).
         self._under_way: deque[tuple[int, int]] = deque()
         self._batch_bytes_max = 0
+        self._sent_last = 0
+        self._sent_before = 0
+        """Every publication up to this one may have been sent on a former connection."""
 
-    def rename(self, publisher: str) -> None:
-        """Publish under another name from now on."""
-        self.publisher = publisher
-        self._overhead = batch_overhead(publisher)
+    @property
+    def overhead(self) -> int:
+        """Bytes of a frame with one publication that are not its record."""
+        return self._overhead
 
     @property
     def kept_bytes(self) -> int:
@@ -134,7 +137,9 @@ class Outbox:
         """These were taken from the channel and are being written."""
         for number, body in frames:
             if isinstance(body, PublicationBatch):
-                self._under_way.append((number, int(body.sequences[-1])))
+                last = body.last
+                self._under_way.append((number, last))
+                self._sent_last = max(self._sent_last, last)
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> bool:
         """The broker says how far it has come; whether that moved `received` or `settled`.
@@ -151,14 +156,32 @@ class Outbox:
         self._conclude()
         return before != (self.received, self.settled)
 
-    def restarted(self, frame_bytes_max: int) -> list[int]:
+    def news_of_discarded(self, discarded: PublishDiscarded) -> list[int]:
+        """Which of these publications, taken for repetitions, the broker has not from us.
+
+        What was sent on a former connection comes again because nobody knew whether it had arrived, and now
+        that is known. It is so unless the broker knows higher numbers than we have used.
+        """
+        if discarded.publisher != self.publisher:
+            return []
+        if discarded.highest > self.last_sequence:
+            return discarded.sequences
+        return [sequence for sequence in discarded.sequences if sequence > self._sent_before]
+
+    def restarted(self, publisher: str, frame_bytes_max: int) -> list[int]:
         """A new connection: what it may not have waits in the channel again.
 
         Returns the publications that this broker can never take, because they exceed its largest frame.
         They are forgotten.
         """
         self._under_way.clear()
-        if self._batch_bytes_max <= frame_bytes_max:
+        self._sent_before = self._sent_last
+        renamed = publisher != self.publisher
+        if renamed:
+            # The broker has got another idea of who we are.
+            self.publisher = publisher
+            self._overhead = batch_overhead(publisher)
+        elif self._batch_bytes_max <= frame_bytes_max:
             return []
         waiting: list[PublicationBatch] = []
         self._channel.refilter(waiting.append)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from braid.errors import (
     BraidError,
+    ConfigurationError,
     ConnectionLostError,
     PublicationError,
     RemoteProtocolError,
 )
-from braid.protocol.batch import PublicationBatch
+from braid.protocol.batch import PUBLISHER_BYTES_MAX, PublicationBatch
 from braid.protocol.channel import Channel
 from braid.protocol.client_desk import Desk, refusal
 from braid.protocol.client_effects import (
@@ -29,10 +30,11 @@ from braid.protocol.client_effects import (
     Ended,
     Lost,
     Progressed,
+    PublicationsDiscarded,
     PublicationsRefused,
 )
 from braid.protocol.client_inbox import Inbox, Interest
-from braid.protocol.client_outbox import Outbox, batch_overhead
+from braid.protocol.client_outbox import Outbox
 from braid.protocol.codec import FRAME_BYTES_MAX, Frame
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
@@ -47,11 +49,13 @@ from braid.protocol.messages import (
     Message,
     Ping,
     Pong,
+    PublishDiscarded,
     PublishRefused,
     Refused,
     StoredPublications,
     Welcome,
 )
+from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
     from random import Random
@@ -95,7 +99,6 @@ class ClientSession:
         self._channel: Channel[int] = Channel(settings.channel)
         self.outbox = Outbox(self._channel, settings.publisher, settings.first_sequence)
         self.inbox = Inbox()
-        self._overhead = batch_overhead(settings.publisher)
         self.desk = Desk(self.inbox, self._tell, self._emit)
         # The connection.
         self._state = _State.WAITING
@@ -196,10 +199,10 @@ class ClientSession:
 
     def check_size(self, record: bytes) -> None:
         """Raise a `PublicationError` if the broker takes no frame that is so large."""
-        if len(record) + self._overhead > self.frame_bytes_max:
+        bytes_max = self.frame_bytes_max - self.outbox.overhead
+        if len(record) > bytes_max:
             raise PublicationError(
-                f"a publication of {len(record):,} bytes; this broker takes at most "
-                f"{self.frame_bytes_max - self._overhead:,}"
+                f"a publication of {len(record):,} bytes; this broker takes at most {bytes_max:,}"
             )
 
     def flush(self) -> None:
@@ -258,6 +261,7 @@ class ClientSession:
                 settings.incarnation,
                 settings.token,
                 credit=settings.channel.window_bytes,
+                secret=settings.secret,
             )
         )
 
@@ -270,17 +274,26 @@ class ClientSession:
                 )
             )
             return
+        names = PublisherNames(welcome.principal, self.settings.secret)
+        publisher = names.name(self.settings.publisher, self.settings.epoch)
+        if len(publisher.encode()) > PUBLISHER_BYTES_MAX:
+            self._end(
+                ConfigurationError(
+                    f"the publisher would be called {publisher!r} in the network, and that is longer than "
+                    f"{PUBLISHER_BYTES_MAX} bytes; choose a shorter name"
+                )
+            )
+            return
         self._state = _State.LIVE
         self._live_since_us = now_us
         self._acknowledge_at_us = None
         self._told_received = 0
         self.broker = welcome.name
-        self._publish_as(welcome.principal)
         self.frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
         self._channel.release_credit(FULL_QUEUE)
-        too_large = self.outbox.restarted(self.frame_bytes_max)
+        too_large = self.outbox.restarted(publisher, self.frame_bytes_max)
         self._effects.append(Connected(welcome.name))
         self._refuse_too_large(too_large)
         # Before any publication: whoever publishes unannounced counts as announcing everything.
@@ -288,15 +301,6 @@ class ClientSession:
         self.desk.introduce()
         self._introducing = False
         self.flush()
-
-    def _publish_as(self, principal: str) -> None:
-        """Where clients have to say who they are, their publishers' names begin with that.
-
-        Nothing has been published before the first welcome, and later ones know us by the same name.
-        """
-        if principal and not self.outbox.publisher.startswith(f"{principal}."):
-            self.outbox.rename(f"{principal}.{self.outbox.publisher}")
-            self._overhead = batch_overhead(self.outbox.publisher)
 
     def _refuse_too_large(self, sequences: list[int]) -> None:
         """This broker takes smaller frames than the one before it."""
@@ -431,6 +435,10 @@ class ClientSession:
         elif isinstance(body, PublishRefused):
             error = refusal(body.code, body.reason)
             self._effects.append(PublicationsRefused(tuple(body.sequences), error))
+        elif isinstance(body, PublishDiscarded):
+            news = self.outbox.news_of_discarded(body)
+            if news:
+                self._effects.append(PublicationsDiscarded(tuple(news), _why_discarded(body)))
         else:
             raise RemoteProtocolError(f"a client was sent a {type(body).__name__}")
 
@@ -528,3 +536,9 @@ class ClientSession:
     def _send(self, message: Message) -> None:
         if self._connection is not None:
             self._effects.append(Send(self._connection, [Frame(0, message)]))
+
+
+def _why_discarded(discarded: PublishDiscarded) -> str:
+    if discarded.known:
+        return "publications with these numbers were here before"
+    return f"they are too old to be told from repetitions of what was here up to number {discarded.highest:,}"

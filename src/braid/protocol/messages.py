@@ -36,6 +36,7 @@ __all__ = [
     "Nearby",
     "Ping",
     "Pong",
+    "PublishDiscarded",
     "PublishRefused",
     "Reach",
     "Refused",
@@ -84,6 +85,8 @@ class Hello(_Message, tag=1, frozen=True):
     """The brokers that this link would connect the peer to: links must not close a loop."""
     delta: int = 1
     """How far a broker wants to see: within so many links it is told who is there and who wants what."""
+    secret: str = ""
+    """What an anonymous client alone knows: the names of its publishers carry a digest of it."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -99,7 +102,7 @@ class Welcome(_Message, tag=2, frozen=True):
     address: str = ""
     brokers: list[str] = []
     principal: str = ""
-    """Whom the broker takes the client for; the names of its publishers begin with that and a dot."""
+    """Whom the broker takes the client for; empty if it is anonymous (see `publisher_names`)."""
     delta: int = 1
     session: str = ""
     """Between brokers: the name of the session from now on; the one that was asked for if it goes on."""
@@ -212,6 +215,20 @@ class PublishRefused(_Message, tag=16, frozen=True):
     sequences: list[int]
     code: str
     reason: str
+
+
+class PublishDiscarded(_Message, tag=17, frozen=True):
+    """Sequenced. These publications of the client were taken for repetitions and went nowhere.
+
+    Only the client knows whether it has sent them before itself. Then they were delivered, and all is well.
+    """
+
+    publisher: str
+    sequences: list[int]
+    highest: int
+    """The highest number that is known of the publisher."""
+    known: bool = True
+    """Whether exactly these were here before; otherwise they are so old that nothing is known of them."""
 
 
 class SubscribeDurable(_Message, tag=20, frozen=True):
@@ -373,6 +390,7 @@ Message: TypeAlias = (
     | Done
     | Failed
     | PublishRefused
+    | PublishDiscarded
     | SubscribeDurable
     | StoredPublications
     | Acknowledge

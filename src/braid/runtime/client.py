@@ -13,7 +13,6 @@ made again. Only when no broker can be reached for `reconnect_for_s` seconds doe
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import secrets
@@ -26,9 +25,7 @@ from braid.errors import (
     BusClosedError,
     ConfigurationError,
     ConnectionLostError,
-    RemoteProtocolError,
 )
-from braid.protocol.batch import PUBLISHER_BYTES_MAX
 from braid.protocol.client_effects import (
     Answered,
     Arrived,
@@ -39,6 +36,7 @@ from braid.protocol.client_effects import (
     Ended,
     Lost,
     Progressed,
+    PublicationsDiscarded,
     PublicationsRefused,
 )
 from braid.protocol.client_outbox import BATCH_BYTES
@@ -47,14 +45,16 @@ from braid.runtime.client_arguments import (
     CLOSE_TIMEOUT_S,
     QUEUE_SIZE,
     client_addresses,
+    client_identity,
     manner_of,
     microseconds,
     publication_record,
+    report_of,
+    warn_if_exposed,
 )
 from braid.runtime.client_driver import ClientDriver
 from braid.runtime.client_receipts import Receipt, ReceiptBook
 from braid.runtime.client_subscription import Advertisement, Replay, Subscription
-from braid.runtime.tls import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -78,7 +78,9 @@ def connect(
     token: str | None = None,
     tls: TlsSettings | ssl.SSLContext | None = None,
     publisher: str | None = None,
+    epoch: str | None = None,
     first_sequence: int = 1,
+    secret: str | None = None,
     timeout_s: float = 10.0,
     reconnect_for_s: float = 300.0,
     request_timeout_s: float = 30.0,
@@ -92,10 +94,16 @@ def connect(
         name: what the broker calls this client; unique among its clients.
         token: says who we are, where the broker wants to know.
         tls: whom to believe and which certificate to show; also makes `host:port` mean TLS.
-        publisher: the name in the ids of what is published, unique in the network, beginning with `name`
-            (where clients have to say who they are, the broker's name for us and a dot come before it);
-            made up if left out.
-        first_sequence: the number of the first publication; for a `publisher` that published before.
+        publisher: the name in the ids of what is published, beginning with `name`; made up if left out. Where
+            clients have to say who they are, the broker's name for us and a slash come before it, so that
+            nobody else can use it.
+        epoch: which run of that publisher this is; by default a new one. A job that is tried again after it
+            broke off gives the same name, epoch and numbers: what was published before is recognised, and its
+            receipts say `discarded`.
+        first_sequence: the number of the first publication.
+        secret: keeps the name of an anonymous client's publisher from others; made up if left out. Give the
+            same one to go on with a former epoch. Who fixes the epoch and gives no secret shares the name
+            with every anonymous client.
         timeout_s: how long the first connection is tried for.
         reconnect_for_s: how long a lost connection is tried for again; 0: not at all.
         request_timeout_s: how long the answer to `subscribe`, `advertise`, `ask` and the like may take.
@@ -103,29 +111,18 @@ def connect(
     """
     require_size("outgoing_bytes_max", outgoing_bytes_max)
     require_size("first_sequence", first_sequence)
-    if name is None:
-        name = publisher if publisher is not None else f"client-{secrets.token_hex(6)}"
-    if publisher is None:
-        publisher = f"{name}.{secrets.token_hex(6)}"
-    if not name or (publisher != name and not publisher.startswith(f"{name}.")):
-        # Brokers insist on it: nobody publishes in another client's name by mistake.
-        raise ConfigurationError(
-            f"the publisher {publisher!r} must be the client's name, {name!r}, or that, a dot and more"
-        )
-    if not 0 < len(publisher.encode()) <= PUBLISHER_BYTES_MAX:
-        raise ConfigurationError(f"a publisher's name has 1 to {PUBLISHER_BYTES_MAX} bytes: {publisher!r}")
+    identity = client_identity(name, publisher, epoch, secret)
     addresses = client_addresses(url, tls)
-    exposed = [
-        str(address) for address, _ in addresses.values() if not address.tls and not is_loopback(address.host)
-    ]
-    if token is not None and exposed:
-        _log.warning("the token travels unencrypted to %s; use braids://", ", ".join(exposed))
+    if token is not None:
+        warn_if_exposed("the token", addresses)
     settings = ClientSettings(
         addresses=tuple(addresses),
-        name=name,
-        publisher=publisher,
+        name=identity.name,
+        publisher=identity.publisher,
         incarnation=secrets.token_hex(8),
         token=token,
+        epoch=identity.epoch,
+        secret=identity.secret,
         first_sequence=first_sequence,
         connect_for_us=microseconds(timeout_s),
         reconnect_for_us=microseconds(reconnect_for_s),
@@ -193,7 +190,9 @@ class Client:
         self._request_timeout_s = request_timeout_s
         self._session = ClientSession(settings, random.Random(settings.incarnation))
         self._driver = ClientDriver(self._session, addresses, self._concern, self._after_turn)
-        self.receipts = ReceiptBook(self._loop, lambda: self.publisher, settings.first_sequence, self._hurry)
+        self.receipts = ReceiptBook(
+            self._loop, lambda: self._session.outbox.publisher, settings.first_sequence, self._hurry
+        )
         """How far what was published has come."""
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._readers: dict[int, Subscription | Replay] = {}
@@ -223,7 +222,22 @@ class Client:
     @property
     def publisher(self) -> str:
         """The name in the ids of what this client publishes."""
-        return self._session.outbox.publisher
+        return self.receipts.publisher
+
+    @property
+    def epoch(self) -> str:
+        """The epoch in the ids of what this client publishes."""
+        return self.receipts.epoch
+
+    @property
+    def secret(self) -> str:
+        """What an anonymous client needs, with its name and epoch, to be taken for the same publisher."""
+        return self._settings.secret
+
+    @property
+    def discards(self) -> int:
+        """How many publications the broker took for repetitions; their receipts say so."""
+        return self.receipts.discards
 
     @property
     def refusals(self) -> tuple[int, BraidError | None]:
@@ -417,12 +431,7 @@ class Client:
         """Ask the broker for a report or an operation, such as `await client.ask("statistics")`."""
         self._check()
         words = {name: str(value) for name, value in arguments.items() if value is not None}
-        text = await self._answer(self._session.desk.ask(topic, words))
-        try:
-            answer = json.loads(text) if text else {}
-        except ValueError as error:
-            raise RemoteProtocolError(f"the broker's answer about {topic!r} is not JSON: {error}") from None
-        return answer if isinstance(answer, dict) else {"answer": answer}
+        return report_of(topic, await self._answer(self._session.desk.ask(topic, words)))
 
     # Closing.
 
@@ -542,6 +551,9 @@ class Client:
         elif isinstance(effect, PublicationsRefused):
             _log.warning("%d publications were refused: %s", len(effect.sequences), effect.error)
             self.receipts.refused(effect.sequences, effect.error)
+        elif isinstance(effect, PublicationsDiscarded):
+            _log.warning("%d publications were discarded: %s", len(effect.sequences), effect.reason)
+            self.receipts.discarded(effect.sequences)
         elif isinstance(effect, Connected):
             _log.info("connected to the broker %s", effect.broker)
             if not self._opened.done():

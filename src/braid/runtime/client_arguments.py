@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import secrets
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from braid.embedded.arguments import checked_timeout
-from braid.errors import ConfigurationError, PublicationError
+from braid.errors import ConfigurationError, PublicationError, RemoteProtocolError
 from braid.language import Publication, checked_attributes
-from braid.protocol.batch import encode_record
+from braid.protocol.batch import PUBLISHER_BYTES_MAX, encode_record
 from braid.protocol.client_outbox import ACKNOWLEDGED, ORDERED
-from braid.runtime.tls import Address, TlsSettings, client_context, parse_address
+from braid.protocol.publisher_names import EPOCH_FIRST, EPOCH_LENGTH_MAX, PublisherNames
+from braid.runtime.tls import Address, TlsSettings, client_context, is_loopback, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,10 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CLOSE_TIMEOUT_S",
     "QUEUE_SIZE",
+    "Identity",
     "client_addresses",
+    "client_identity",
     "manner_of",
     "microseconds",
     "publication_record",
+    "report_of",
+    "warn_if_exposed",
 ]
 
 # How long closing a client waits for publications that are still on their way.
@@ -30,8 +38,47 @@ CLOSE_TIMEOUT_S: Final = 5.0
 # Publications that wait for a subscriber unless it chooses another number.
 QUEUE_SIZE: Final = 1000
 
+_log = logging.getLogger("braid.client")
+
 MICROSECONDS: Final = 1_000_000
 _MANNERS: Final = {"fast": 0, "acknowledged": ACKNOWLEDGED}
+
+
+class Identity(NamedTuple):
+    """What a client calls itself, and what it publishes as."""
+
+    name: str
+    publisher: str
+    epoch: str
+    secret: str
+
+
+def client_identity(
+    name: str | None, publisher: str | None, epoch: str | None, secret: str | None
+) -> Identity:
+    """What the caller chose, and something made up for what was left out; or a `ConfigurationError`."""
+    if name is None:
+        name = publisher if publisher is not None else f"client-{secrets.token_hex(6)}"
+    if secret is None:
+        # Without a secret, whoever knows the epoch may go on with it; a job that is tried again does.
+        secret = secrets.token_hex(16) if epoch is None else ""
+    if epoch is None:
+        epoch = secrets.token_hex(6) if publisher is not None else EPOCH_FIRST
+    if publisher is None:
+        publisher = f"{name}.{secrets.token_hex(6)}"
+    if not name or (publisher != name and not publisher.startswith(f"{name}.")):
+        raise ConfigurationError(
+            f"the publisher {publisher!r} must be the client's name, {name!r}, or that, a dot and more"
+        )
+    if not 0 < len(epoch) <= EPOCH_LENGTH_MAX or "#" in epoch or not epoch.isprintable():
+        raise ConfigurationError(
+            f"an epoch has 1 to {EPOCH_LENGTH_MAX} characters that can be printed, and no '#': {epoch!r}"
+        )
+    # A principal's name may need more room than an anonymous client's mark; that shows in the welcome.
+    bytes_max = PUBLISHER_BYTES_MAX - len(PublisherNames("", secret).name("", epoch).encode())
+    if not 0 < len(publisher.encode()) <= bytes_max:
+        raise ConfigurationError(f"a publisher's name has 1 to {bytes_max} bytes here: {publisher!r}")
+    return Identity(name, publisher, epoch, secret)
 
 
 def microseconds(seconds: float) -> int:
@@ -58,6 +105,28 @@ def client_addresses(
         address = Address(address.host, address.port, secure)
         found[str(address)] = (address, context if secure else None)
     return found
+
+
+def warn_if_exposed(what: str, addresses: Mapping[str, tuple[Address, ssl.SSLContext | None]]) -> None:
+    """Say so where something secret would travel for everybody to read."""
+    exposed = [
+        str(address) for address, _ in addresses.values() if not address.tls and not is_loopback(address.host)
+    ]
+    if exposed:
+        _log.warning("%s travels unencrypted to %s; use braids://", what, ", ".join(exposed))
+
+
+def report_of(topic: str, text: str) -> dict[str, Any]:
+    """The broker's answer to a question.
+
+    Raises:
+        RemoteProtocolError: it is not JSON.
+    """
+    try:
+        answer = json.loads(text) if text else {}
+    except ValueError as error:
+        raise RemoteProtocolError(f"the broker's answer about {topic!r} is not JSON: {error}") from None
+    return answer if isinstance(answer, dict) else {"answer": answer}
 
 
 def manner_of(delivery: str, ordered: bool) -> int:

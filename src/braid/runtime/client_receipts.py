@@ -6,10 +6,13 @@ a number says for all of them at once which have; only the few that are refused 
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from copy import copy
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
+
+from braid.protocol.publisher_names import publisher_and_epoch
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,6 +24,8 @@ __all__ = ["Receipt", "ReceiptBook"]
 
 # Refused publications that are remembered for receipts nobody has looked at yet. Each refusal is also logged.
 REFUSALS_MAX: Final = 10_000
+# The same for runs of discarded ones.
+DISCARDED_RUNS_MAX: Final = 10_000
 
 
 class Receipt:
@@ -28,7 +33,9 @@ class Receipt:
 
     With fast delivery that means that the broker has it, with acknowledged delivery that everybody has it
     whose subscription it satisfies. Awaiting it raises `AccessDeniedError` or `RequestRefusedError` if the
-    broker did not take it, and `ConnectionLostError` if nobody knows.
+    broker did not take it, and `ConnectionLostError` if nobody knows. If the broker took it for a repetition,
+    `discarded` is True then: a publication with its number, or later ones, came from somebody else in this
+    publisher's name and epoch.
     """
 
     __slots__ = ("_acknowledged", "_book", "sequence")
@@ -41,20 +48,34 @@ class Receipt:
 
     @property
     def publisher(self) -> str:
-        """Together with `sequence` the id of the publication."""
+        """Together with `epoch` and `sequence` the id of the publication."""
         return self._book.publisher
+
+    @property
+    def epoch(self) -> str:
+        """Of the publisher: every run of a program has its own unless it chooses one."""
+        return self._book.epoch
 
     @property
     def done(self) -> bool:
         """True once awaiting it returns or raises at once."""
         return self._book.is_done(self.sequence, self._acknowledged)
 
+    @property
+    def discarded(self) -> bool:
+        """Whether the broker took the publication for a repetition, so that it went nowhere."""
+        return self.status == "discarded"
+
+    @property
+    def status(self) -> str:
+        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more."""
+        return self._book.status(self.sequence, self._acknowledged)
+
     def __await__(self) -> Generator[asyncio.Future[None], None, None]:
         return self._book.wait(self.sequence, self._acknowledged).__await__()
 
     def __repr__(self) -> str:
-        state = "done" if self.done else "waiting"
-        return f"<Receipt {self.sequence} of {self.publisher!r}: {state}>"
+        return f"<Receipt {self.sequence} of {self.publisher!r}: {self.status}>"
 
 
 class ReceiptBook:
@@ -67,10 +88,16 @@ class ReceiptBook:
         first_sequence: int,
         hurry: Callable[[], None],
     ) -> None:
-        """`publisher` gives the name, which a broker may add to; `hurry` is called when somebody waits."""
+        """`publisher` gives the whole name, as the broker knows it; `hurry` is called when somebody waits."""
         self._publisher = publisher
         self.refusals: tuple[int, BraidError | None] = (0, None)
         """How many publications were refused, and why the last of them was."""
+        self.discards = 0
+        """How many were taken for repetitions."""
+        self._discarded: list[tuple[int, int]] = []
+        """Runs of them, first and last, in ascending order."""
+        self._forgotten = 0
+        """Of those up to this one it is not known any more whether they were."""
         self._loop = loop
         self._hurry = hurry
         self._received = first_sequence - 1
@@ -85,7 +112,23 @@ class ReceiptBook:
     @property
     def publisher(self) -> str:
         """The name in the ids of the publications."""
-        return self._publisher()
+        return publisher_and_epoch(self._publisher())[0]
+
+    @property
+    def epoch(self) -> str:
+        """The epoch in them."""
+        return publisher_and_epoch(self._publisher())[1]
+
+    def status(self, sequence: int, acknowledged: bool) -> str:
+        """What became of a publication, as far as it is known."""
+        if sequence in self._refused:
+            return "refused"
+        if sequence > (self._settled if acknowledged else self._received):
+            return "waiting" if self._failure is None else "unknown"
+        place = bisect_right(self._discarded, sequence, key=lambda run: run[0])
+        if place and sequence <= self._discarded[place - 1][1]:
+            return "discarded"
+        return "unknown" if sequence <= self._forgotten else "delivered"
 
     def is_done(self, sequence: int, acknowledged: bool) -> bool:
         """Whether it is known what became of a publication."""
@@ -135,6 +178,18 @@ class ReceiptBook:
             self._refused[sequence] = error
             if len(self._refused) > REFUSALS_MAX:
                 self._refused.popitem(last=False)
+
+    def discarded(self, sequences: Iterable[int]) -> None:
+        """The broker took these for repetitions."""
+        runs = self._discarded
+        for sequence in sequences:
+            self.discards += 1
+            if runs and sequence == runs[-1][1] + 1:
+                runs[-1] = (runs[-1][0], sequence)
+            else:
+                insort(runs, (sequence, sequence))
+            if len(runs) > DISCARDED_RUNS_MAX:
+                self._forgotten = runs.pop(0)[1]
 
     def fail(self, error: BraidError) -> None:
         """Nothing more will be known."""

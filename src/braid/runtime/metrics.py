@@ -49,6 +49,7 @@ _COUNTERS: Final = {
     "delivered": "Publications handed to clients of this broker.",
     "forwarded": "Publications passed on to neighbours.",
     "duplicates": "Publications that had been here before and were dropped.",
+    "discarded": "Those of clients here among them, and those too old to tell. The clients were told.",
     "refused": "Publications that were beyond their publisher's grant.",
     "dropped": "Publications dropped for consumers or links that were behind.",
     "stored": "Rows appended to the logs of durable subscriptions.",

@@ -71,8 +71,23 @@ class SyncReceipt:
 
     @property
     def publisher(self) -> str:
-        """Together with `sequence` the id of the publication."""
+        """Together with `epoch` and `sequence` the id of the publication."""
         return self._client.publisher
+
+    @property
+    def epoch(self) -> str:
+        """Of the publisher: every run of a program has its own unless it chooses one."""
+        return self._client.epoch
+
+    @property
+    def discarded(self) -> bool:
+        """Whether the broker took the publication for a repetition, so that it went nowhere."""
+        return self.status == "discarded"
+
+    @property
+    def status(self) -> str:
+        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more."""
+        return self._client._client.receipts.status(self.sequence, self._acknowledged)
 
     @property
     def done(self) -> bool:
@@ -177,6 +192,21 @@ class SyncClient:
     def publisher(self) -> str:
         """The name in the ids of what this client publishes."""
         return self._client.publisher
+
+    @property
+    def epoch(self) -> str:
+        """The epoch in the ids of what this client publishes."""
+        return self._client.epoch
+
+    @property
+    def secret(self) -> str:
+        """What an anonymous client needs, with its name and epoch, to be taken for the same publisher."""
+        return self._client.secret
+
+    @property
+    def discards(self) -> int:
+        """How many publications the broker took for repetitions; their receipts say so."""
+        return self._client.discards
 
     @property
     def refusals(self) -> tuple[int, BraidError | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from braid.protocol.publisher_names import short_name
 from braid.trace.records import TABLES, schema
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def arrow_table(kind: str, values: list[Any], pause: Callable[[], None]) -> Any:
             array = pyarrow.array(expansion.numbers(values[place::width]))
         else:
             array = _array(_blocks(values, place, width), field.type, pause)
+            if column.name == "publisher":
+                names = [short_name(name) for name in array.dictionary.to_pylist()]
+                array = pyarrow.DictionaryArray.from_arrays(array.indices, names)
             if expansion is not None:
                 share = column.name == "size_bytes"
                 array = expansion.shares(array) if share else expansion.repeated(array)
