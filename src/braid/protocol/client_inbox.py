@@ -36,11 +36,11 @@ CLASSES: Final = {"block": BLOCK, "drop_oldest": DROP_OLDEST, "disconnect": DISC
 class StoredPublication(Publication):
     """A publication of a durable subscription: `offset` is its place in the log.
 
-    Offsets may be given again, such as after a restore from backup; `epoch` then tells the rows apart.
+    Offsets may be given again, such as after a restore from backup; `log_epoch` then tells the rows apart.
     """
 
     offset: int = -1
-    epoch: str = ""
+    log_epoch: str = ""
 
 
 class _Hold:

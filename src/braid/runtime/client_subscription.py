@@ -228,7 +228,7 @@ class Subscription(_Reader[Publication]):
                 f"not {type(done).__name__}"
             )
         epochs = self._interest.epochs
-        epoch = done.epoch if isinstance(done, StoredPublication) else epochs.at(offset)
+        epoch = done.log_epoch if isinstance(done, StoredPublication) else epochs.at(offset)
         if epoch and not epochs.has(epoch, offset, self._interest.handed_offset + 1):
             return  # a row from before the log was reset: it is not there any more
         if offset > self._interest.handed_offset:
