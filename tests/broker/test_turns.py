@@ -17,6 +17,7 @@ from braid.protocol.effects import Close, Effect, Pause, Send
 from braid.protocol.inputs import Closed, Input, Opened, Received, Tick, Writable
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
+    Advertise,
     Ask,
     Done,
     Hello,
@@ -24,6 +25,8 @@ from braid.protocol.messages import (
     Ping,
     Pong,
     Subscribe,
+    SyncBegin,
+    TablesComplete,
     Unsubscribe,
 )
 
@@ -70,6 +73,15 @@ class Driver:
         name = f"c{connection}"
         hello = Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=1 << 22)
         self.tell(Received(connection, [Frame(0, hello)]))
+        return connection
+
+    def neighbour(self, connection: int) -> int:
+        """One that says that anything may be published behind it."""
+        self.publications[connection] = self._sent[connection] = 0
+        self.tell(Opened(connection, "B"))
+        hello = Hello(PROTOCOL_VERSION, "broker", "B", "B-1", credit=1 << 22, address="B", delta=1)
+        self.tell(Received(connection, [Frame(0, hello)]))
+        self.ask(connection, SyncBegin(), TablesComplete(), Advertise(1, "B/*", "TRUE"))
         return connection
 
     def ask(self, connection: int, *messages: Message | PublicationBatch) -> None:
@@ -206,3 +218,84 @@ def test_requests_beyond_the_rate_wait() -> None:
     gained = broker.done(alice) + broker.done(bob) - together
     assert 1200 <= gained <= 1500 + ANSWERS_PER_TURN_MAX
     assert abs(broker.done(alice) - broker.done(bob)) < 300  # they take turns
+
+
+def told(broker: Driver, neighbour: int) -> set[str]:
+    """The subscriptions that a neighbour knows, from what it heard."""
+    known: set[str] = set()
+    for message in broker.heard[neighbour]:
+        if isinstance(message, Subscribe):
+            known.add(message.key)
+        elif isinstance(message, Unsubscribe):
+            known.remove(message.key)
+    return known
+
+
+def test_a_client_with_many_subscriptions_leaves_step_by_step() -> None:
+    broker = Driver()
+    neighbour, alice = broker.neighbour(1), broker.client(2)
+    broker.ask(alice, *subscriptions(1000, "place = {}"))
+    broker.turns(1000)
+    assert len(told(broker, neighbour)) == 1000
+    broker.tell(Closed(alice, "it has gone"))
+    broker.turns(200)
+    assert not told(broker, neighbour)
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_nobody_waits_for_a_client_that_has_left_and_whose_subscriptions_are_going() -> None:
+    broker = Driver()
+    alice, writer = broker.client(2), broker.client(3)
+    broker.ask(alice, *subscriptions(1000, "price <> {}"))
+    broker.turns(1000)
+    broker.tell(Closed(alice, "it has gone"))
+    broker.ask(writer, publication(1, "c3"))
+    assert broker.publications[alice] == 0
+    broker.turns(200)
+    assert broker.core.statistics()["routing"]["subscriptions"] == 0
+
+
+def test_what_a_subscription_hides_is_revealed_step_by_step_before_it_goes() -> None:
+    broker = Driver()
+    neighbour, alice, bob = broker.neighbour(1), broker.client(2), broker.client(3)
+    broker.ask(alice, Subscribe(1, "wide", "cost > 0"))
+    broker.ask(bob, *subscriptions(1000, "place = {} AND cost > 1"))
+    broker.turns(1000)
+    (wide,) = told(broker, neighbour)
+    broker.ask(alice, Unsubscribe(2, "wide"))
+    broker.ask(alice, Subscribe(3, "wide", "price > 7"))  # the name may be used again at once
+    for _ in range(200):
+        broker.tell(Tick())
+        known = told(broker, neighbour)
+        assert wide in known or len(known) == 1001  # what it hides is never without a subscription
+    assert len(known) == 1001
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_another_filter_under_the_name_of_one_that_hides_much_is_no_long_turn() -> None:
+    broker = Driver()
+    neighbour, alice, bob = broker.neighbour(1), broker.client(2), broker.client(3)
+    broker.ask(alice, Subscribe(1, "wide", "cost > 0"))
+    broker.ask(bob, *subscriptions(1000, "place = {} AND cost > 1"))
+    broker.turns(1000)
+    broker.ask(alice, Subscribe(2, "wide", "price > 7"))
+    broker.turns(200)
+    assert len(told(broker, neighbour)) == 1001
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_a_neighbour_hears_step_by_step_what_its_advertisement_meets_and_is_answered_then() -> None:
+    broker = Driver()
+    alice = broker.client(2)
+    broker.ask(alice, *subscriptions(1000, "place = {}"))
+    broker.turns(1000)
+    neighbour = broker.neighbour(1)
+    answered = 0
+    for _ in range(200):
+        answered = broker.done(neighbour)
+        if answered:
+            break
+        broker.tell(Tick())
+    assert answered
+    assert len(told(broker, neighbour)) == 1000
+    assert broker.longest <= ANSWERS_PER_TURN_MAX

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.protocol import Frame, PublicationBatch
@@ -84,7 +85,7 @@ class Innocent:
             self._requests += 1
             self._writer.say(message)
             request = self._requests
-            took = self._until(self._writer, lambda frame: _answers(frame, request))
+            took = self._until(self._writer, partial(_answers, request))
             seen.request_s = max(seen.request_s, took)
         seen.rounds += 1
 
@@ -94,5 +95,5 @@ class Innocent:
             client.close()
 
 
-def _answers(frame: Frame, request: int) -> bool:
+def _answers(request: int, frame: Frame) -> bool:
     return isinstance(frame.body, Done) and frame.body.request == request

@@ -27,9 +27,7 @@ SECONDS = 10.0
 
 def main() -> None:
     """Run each attack for some seconds."""
-    print(
-        f"{'attack':<34}{'rounds':>8}{'delivery ms':>13}{'heartbeat ms':>14}{'request ms':>12}{'link lost':>11}"
-    )
+    print(f"{'attack':<34}{'rounds':>8}{'delivery ms':>13}{'heartbeat ms':>14}{'request ms':>12}  link lost")
     for name, attack in ATTACKS.items():
         with running_broker("A") as here, running_broker("B", "--neighbour", here.address) as there:
             there.wait_for("link up")

@@ -179,6 +179,7 @@ class BrokerCore:
             subscribe_link=self._subscriptions.subscribe_link,
             changing=self._express.forget,
             check=_check_answers,
+            busy=lambda link: self._subscriptions.tables.telling(link.name),
             guard=self._guarded,
         )
         self._links.when_ready = self._release_publications
@@ -192,6 +193,7 @@ class BrokerCore:
         self._subscriptions.tables.anchor_for = self._mesh.anchor_for
         self._mesh.when_seen = self._delegated.look_again
         self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
+        self._subscriptions.when_told = self._links.tell_completeness
         self._subscriptions.when_advertised = self._publish.release
         self._review_at_us: int | None = None
         self._tidy_at_us: int | None = None
@@ -287,6 +289,9 @@ class BrokerCore:
         self._on_time(now_us)
         if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
             self._turns.serve()
+        if self._subscriptions.unfinished and isinstance(stimulus, Tick):
+            self._express.forget()
+            self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.collect()
@@ -311,6 +316,7 @@ class BrokerCore:
             self._tidy_at_us,
             self._mesh.review_at_us,
             self._turns.due_us,
+            self._postroom.now_us if self._subscriptions.unfinished else None,
         )
         return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
 

@@ -329,7 +329,8 @@ class Express:
             if isinstance(destination, str):
                 links.append(mesh.party(destination))
             elif isinstance(destination, ClientDestination):
-                clients.append(destination)
+                if destination.client.connection is not None:  # otherwise it has left
+                    clients.append(destination)
             else:
                 logs.append(destination)
         self._meant_for = None

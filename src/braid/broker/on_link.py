@@ -364,6 +364,8 @@ class LinkDesk:
         unmet = self._unmet()
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
+            if complete and not link.told_complete and self._subscriptions.tables.telling(link.name):
+                continue  # not everything has been said yet
             if link.agreed and link.channel.connected and complete != link.told_complete:
                 link.told_complete = complete
                 self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())

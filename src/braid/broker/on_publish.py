@@ -487,6 +487,8 @@ class PublishDesk:
                 return
             batch = not_delivered
         if isinstance(destination, ClientDestination):
+            if destination.client.connection is None:
+                return  # it has left, and its subscriptions are going
             counters.delivered += len(batch)
             care = route.local.share() if route.local is not None else None
             readdressed = batch.readdressed(target=destination.number)

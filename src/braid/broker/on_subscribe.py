@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SubscriptionDesk", "unreached"]
 
+# Subscriptions that are removed together when a client leaves: a few milliseconds.
+LEAVING_PER_STEP = 32
+
 
 class SubscriptionDesk:
     """Keeps the routing tables, and the neighbours informed."""
@@ -62,9 +65,17 @@ class SubscriptionDesk:
         """Called for a link that could not be asked who is interested behind it."""
         self.when_advertised: Callable[[Client], None] = _ignore
         """Called when everybody knows what a client says it publishes."""
+        self.when_told: Callable[[], None] = lambda: None
+        """Called when neighbours know what they were to be told step by step."""
         self._postroom = postroom
         self._links = links
         self._requests = 0
+        self._renamed = 0
+        self._leaving: list[str] = []
+        """Subscriptions of clients that have left, which are still in the tables."""
+        self._leaving_advertisements: list[str] = []
+        self._until_told: dict[str, list[Callable[[], None]]] = {}
+        """By neighbour: who waits until it knows what its advertisements meet."""
         self._far = postroom.settings.delta > 1
         """Whether this broker sees further than its neighbours, so that anchors mean something to it."""
 
@@ -84,7 +95,12 @@ class SubscriptionDesk:
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return
-        key = f"{client.key}/{message.key}"
+        former = client.subscriptions.get(message.key)
+        key = former or f"{client.key}/{message.key}"
+        if self.tables.hides_many(key):
+            # What it hides is revealed step by step, so the neighbours still need it under this name.
+            self._renamed += 1
+            key = f"{client.key}/{message.key}~{self._renamed}"
         client.subscriptions[message.key] = key
         destination = client.destinations.get(number)
         if destination is None:
@@ -101,6 +117,8 @@ class SubscriptionDesk:
             filter,
             destination,
         )
+        if former is not None and former != key:
+            self.withdraw(former)
 
     def deadline_of(self, message: Subscribe | SubscribeDurable) -> int | None:
         """When a client's patience ends."""
@@ -159,9 +177,54 @@ class SubscriptionDesk:
         """Everything of this client goes."""
         for key in client.subscriptions.values():
             self.installations.cancel(key, None)
-        self._inform(self.tables.unsubscribe(list(client.subscriptions.values())))
+        self._leaving += client.subscriptions.values()
         if client.advertised is not None:
-            self._inform(self.tables.unadvertise([f"{client.key}/{key}" for key in client.advertised]))
+            self._leaving_advertisements += [f"{client.key}/{key}" for key in client.advertised]
+        self._let_leave()
+
+    # Long work.
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left for `step`."""
+        return bool(self._leaving or self._leaving_advertisements or self.tables.unfinished)
+
+    def step(self) -> None:
+        """Go on with what would have taken too long at once."""
+        self._let_leave()
+        if self.tables.unfinished:
+            self._inform(self.tables.step())
+            for name in [name for name in self._until_told if not self.tables.telling(name)]:
+                for done in self._until_told.pop(name):
+                    done()
+            if not self.tables.unfinished:
+                self.when_told()
+
+    def _let_leave(self) -> None:
+        """Remove some of what belonged to clients that have left.
+
+        The latest go first: what was subscribed first hides others, which would have to be told for a moment.
+        """
+        leaving = self._leaving[-LEAVING_PER_STEP:]
+        del self._leaving[-LEAVING_PER_STEP:]
+        self._inform(self.tables.unsubscribe(leaving))
+        if not leaving and self._leaving_advertisements:
+            leaving = self._leaving_advertisements[-LEAVING_PER_STEP:]
+            del self._leaving_advertisements[-LEAVING_PER_STEP:]
+            self._inform(self.tables.unadvertise(leaving))
+
+    def _when_told(self, link: Link, done: Callable[[], None]) -> None:
+        """Call `done` once a neighbour knows all subscriptions that its advertisements meet."""
+        if not self.tables.telling(link.name):
+            done()
+            return
+        session = link.session
+
+        def answer() -> None:
+            if link.session == session:
+                done()
+
+        self._until_told.setdefault(link.name, []).append(answer)
 
     # From links.
 
@@ -210,7 +273,8 @@ class SubscriptionDesk:
             return
         link.stale_advertisements.discard(message.key)
         tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
-        self._answer_when_known(tells, lambda: self._done(link, message.request), but=link)
+        done = partial(self._done, link, message.request)
+        self._answer_when_known(tells, partial(self._when_told, link, done), but=link)
 
     def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
         """A neighbour takes an advertisement back."""

@@ -101,6 +101,7 @@ class Turns:
         subscribe_link: Callable[[Link, Sequence[Subscribe]], None],
         changing: Callable[[], None],
         check: Callable[[Party], None],
+        busy: Callable[[Link], bool],
         guard: Callable[[int, Callable[[], None]], None],
     ) -> None:
         """
@@ -111,6 +112,8 @@ class Turns:
             subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
             changing: called before anything that may change who gets what.
             check: complains about a party that asks for more than it takes.
+            busy: whether a neighbour has yet to be told what its last messages lead to; until then what it
+                says next waits.
             guard: runs something that a peer's mistake may end, which then ends that connection.
         """
         self._postroom = postroom
@@ -119,6 +122,7 @@ class Turns:
         self._subscribe_link = subscribe_link
         self._changing = changing
         self._check = check
+        self._busy = busy
         self._guard = guard
         self.waiting: dict[int, _Line] = {}
         """Who stands in line, by connection."""
@@ -251,6 +255,8 @@ class Turns:
             line.not_before_us = now_us + party.limiter.requests_owed_us(now_us)
             if line.not_before_us > now_us or not line.open:
                 return 0
+        elif isinstance(party, Link) and self._busy(party):
+            return 0
         fitting = 0
         while fitting < len(run) and work_max > 0:
             work_max -= _work_of(run[fitting])

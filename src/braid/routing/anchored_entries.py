@@ -8,12 +8,13 @@ that very broker; a set of destinations must know, so exact ones do not hide oth
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from braid.routing.covering_set import Change, CoveringSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from braid.language.filters import Filter
 
@@ -40,6 +41,8 @@ class AnchoredEntries:
         self._sets: dict[Anchor, CoveringSet] = {}
         self._anchors: dict[str, Anchor] = {}
         self._told_count = 0
+        self._unfinished: dict[Anchor, None] = {}
+        """Where something is left for `step`."""
 
     def __len__(self) -> int:
         return len(self._anchors)
@@ -56,9 +59,20 @@ class AnchoredEntries:
         """How many filters the neighbour knows."""
         return self._told_count
 
-    def told(self) -> list[tuple[str, Filter]]:
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left for `step`."""
+        return bool(self._unfinished)
+
+    def told(self) -> list[tuple[str, Filter, Anchor]]:
         """Everything the neighbour knows."""
-        return [entry for known in self._sets.values() for entry in known.told()]
+        return [(key, filter, anchor) for anchor, known in self._sets.items() for key, filter in known.told()]
+
+    def hides_many(self, key: str) -> bool:
+        """Whether much would have to be revealed at once if this key meant something else from now on."""
+        anchor = self._anchors.get(key)
+        here = (self._sets[anchor],) if anchor is not None else ()
+        return any(known.hides_many(key) for known in (*here, *map(self._sets.__getitem__, self._unfinished)))
 
     def coverer(self, key: str) -> str | None:
         """The key itself if it was told, otherwise the one that hides it; None for an unknown key."""
@@ -82,15 +96,53 @@ class AnchoredEntries:
         for key, filter, anchor in added:
             new.setdefault(anchor, []).append((key, filter))
             self._anchors[key] = anchor
-        told: list[str] = []
-        untold: list[str] = []
+        again = {key for key, _, _ in added}
+        changes = [
+            self._at(anchor, lambda known: _finished(known, again))
+            for anchor in list(self._unfinished)
+            if anchor not in new
+        ]
         for anchor in {**gone, **new}:
-            known = self._sets.setdefault(anchor, CoveringSet())
-            told_before = known.told_count
-            change = known.change(gone.get(anchor, ()), new.get(anchor, ()))
-            self._told_count += known.told_count - told_before
-            told += change.told
-            untold += change.untold
+            removed_here, added_here = gone.get(anchor, ()), new.get(anchor, ())
+            changes.append(self._at(anchor, partial(_changed, removed_here, added_here, again)))
+        return _together(changes)
+
+    def step(self, entries_max: int) -> Change:
+        """Go on with what a change has left, so many entries at most."""
+        anchor = next(iter(self._unfinished), None)
+        if anchor is None:
+            return Change([], [])
+        return self._at(anchor, lambda known: known.step(entries_max))
+
+    def _at(self, anchor: Anchor, act: Callable[[CoveringSet], Change]) -> Change:
+        known = self._sets.setdefault(anchor, CoveringSet())
+        told_before = known.told_count
+        change = act(known)
+        self._told_count += known.told_count - told_before
+        if known.unfinished:
+            self._unfinished[anchor] = None
+        else:
+            self._unfinished.pop(anchor, None)
             if not len(known):
                 del self._sets[anchor]
-        return Change(told, untold)
+        return change
+
+
+def _changed(
+    removed: Iterable[str],
+    added: Sequence[tuple[str, Filter]],
+    again: Container[str],
+    known: CoveringSet,
+) -> Change:
+    return known.change(removed, added, again)
+
+
+def _finished(known: CoveringSet, keys: Iterable[str]) -> Change:
+    return _together([known.finish(key) for key in keys])
+
+
+def _together(changes: Sequence[Change]) -> Change:
+    return Change(
+        [key for change in changes for key in change.told],
+        [key for change in changes for key in change.untold],
+    )

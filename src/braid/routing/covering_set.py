@@ -8,6 +8,7 @@ common case of equal filters under many keys costs a look into a dictionary.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -17,14 +18,14 @@ from braid.matching.index import FilterIndex
 from braid.routing.witness import witnesses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from braid.language.filters import Filter
     from braid.language.values import Scalar
 
     Probe: TypeAlias = list[dict[str, Scalar]]
 
-__all__ = ["Change", "CoveringSet", "Removal"]
+__all__ = ["REVEALED_AT_ONCE", "Change", "CoveringSet", "Removal"]
 
 # So many forms are placed at a time, enough for arrays to pay; fewer when so many forms are told that,
 # if all of them accepted all witnesses, there would be more pairs than a few hundred megabytes hold.
@@ -34,6 +35,10 @@ PAIRS_MAX = 2**24
 # So many candidates are asked whether they cover a form. Opposite corners leave few that do not; past
 # this the form is told, which is always safe.
 CANDIDATES_MAX = 64
+# So many hidden filters are revealed when the one that hides them goes. If there are more, it stays told for
+# a while, and they are revealed step by step: nobody waits long, and meanwhile the neighbour may send too
+# much, never too little.
+REVEALED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Change:
 class _Form:
     """All filters of one meaning. Either one of its keys is told, or it is hidden by another form."""
 
-    __slots__ = ("filter", "hidden", "hider", "keys", "number", "told", "told_number")
+    __slots__ = ("filter", "hidden", "hider", "keys", "number", "retiring", "told", "told_number")
 
     def __init__(self, filter: Filter, number: int) -> None:
         self.filter = filter
@@ -70,6 +75,8 @@ class _Form:
         """Rises in the order of telling; of several that cover a form, the first one told hides it."""
         self.hider: _Form | None = None
         self.hidden: dict[_Form, None] = {}
+        self.retiring = False
+        """Whether all its keys are gone, and it is told only until what it hides is revealed."""
 
     @property
     def known_as(self) -> str | None:
@@ -100,6 +107,8 @@ class CoveringSet:
         """The told forms, in the order in which they were told."""
         self._number_last = 0
         self._told_number_last = 0
+        self._retiring: dict[str, _Form] = {}
+        """By the key under which they are still told."""
 
     def __len__(self) -> int:
         return len(self._form_of)
@@ -113,8 +122,18 @@ class CoveringSet:
 
     @property
     def told_count(self) -> int:
-        """How many filters the neighbour knows."""
-        return len(self._index)
+        """How many filters the neighbour knows, but for those that are about to go."""
+        return len(self._index) - len(self._retiring)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left for `step`."""
+        return bool(self._retiring)
+
+    def hides_many(self, key: str) -> bool:
+        """Whether much would have to be revealed at once if this key meant something else from now on."""
+        form = self._retiring.get(key) or self._form_of.get(key)
+        return form is not None and form.told == key and len(form.hidden) > REVEALED_AT_ONCE
 
     def told(self) -> list[tuple[str, Filter]]:
         """Everything the neighbour knows."""
@@ -135,7 +154,7 @@ class CoveringSet:
 
     def add_many(self, items: Sequence[tuple[str, Filter]]) -> list[str | None]:
         """The same as adding one by one, with far less work for each."""
-        self._place(self._entered(items))
+        self.change((), items)
         known_as = [self.coverer(key) for key, _ in items]
         return [
             None if coverer == key else coverer for (key, _), coverer in zip(items, known_as, strict=True)
@@ -146,22 +165,33 @@ class CoveringSet:
         change = self.change([key], [])
         return Removal(bool(change.untold), change.told)
 
-    def change(self, removed: Iterable[str], added: Sequence[tuple[str, Filter]]) -> Change:
+    def change(
+        self, removed: Iterable[str], added: Sequence[tuple[str, Filter]], again: Container[str] = ()
+    ) -> Change:
         """Remove and add at once, so that nothing is revealed which another removal or addition settles.
 
-        A removed key may be added again with another filter.
+        A removed key may be added again with another filter, here or (`again`) elsewhere. One that is not may
+        stay told for a while if it hides much: `step` goes on with that.
         """
+        new = {key for key, _ in added}
         untold: list[str] = []
         touched: dict[_Form, None] = {}
         for key in removed:
             form = self._form_of.pop(key)
             del form.keys[key]
             touched[form] = None
-            if form.told == key:
+            if form.told != key:
+                continue
+            if form.keys or len(form.hidden) <= REVEALED_AT_ONCE or key in new or key in again:
                 form.told = None
                 untold.append(key)
+            else:
+                form.retiring = True
+                self._retiring[key] = form
+        unhidden = self._finish_early(new, untold)
         fresh = self._entered(added)
         heirs, orphans = self._settle(touched)
+        orphans = sorted(orphans + unhidden, key=lambda form: form.number)
         self._place(fresh)
         self._inherit(heirs)
         self._place(orphans)
@@ -169,7 +199,44 @@ class CoveringSet:
         told = [form.told for form in revealed if form.told is not None]
         already = set(told)
         told += [key for key, _ in added if self._form_of[key].told == key and key not in already]
-        return Change(told, untold)
+        return Change(told, untold + self._retired())
+
+    def finish(self, key: str) -> Change:
+        """Reveal at once what a key hides that is still told though it is gone."""
+        untold: list[str] = []
+        orphans = self._finish_early({key}, untold)
+        self._place(orphans)
+        return Change([form.told for form in orphans if form.told is not None], untold)
+
+    def step(self, forms_max: int) -> Change:
+        """Reveal so many of those that a filter hides which is gone; it is untold after the last of them."""
+        orphans: list[_Form] = []
+        for form in self._retiring.values():
+            for orphan in list(islice(form.hidden, forms_max - len(orphans))):
+                del form.hidden[orphan]
+                orphan.hider = None
+                orphans.append(orphan)
+        self._place(orphans)
+        return Change([form.told for form in orphans if form.told is not None], self._retired())
+
+    def _finish_early(self, keys: Container[str], untold: list[str]) -> list[_Form]:
+        """What is hidden by forms that are told under these keys and gone: they cannot wait."""
+        unhidden: list[_Form] = []
+        for key in [key for key in self._retiring if key in keys]:
+            form = self._retiring[key]
+            for orphan in form.hidden:
+                orphan.hider = None
+                unhidden.append(orphan)
+            form.hidden = {}
+            untold += self._retired()
+        return unhidden
+
+    def _retired(self) -> list[str]:
+        """The keys of those that hide nothing any more; they go now."""
+        keys = [key for key, form in self._retiring.items() if not form.hidden]
+        for key in keys:
+            self._index.remove(self._retiring.pop(key))
+        return keys
 
     def _entered(self, items: Sequence[tuple[str, Filter]]) -> list[_Form]:
         """Note the keys; the forms that are new wait to be placed."""
@@ -203,6 +270,8 @@ class CoveringSet:
             del self._forms[str(form.filter)]
             if form.hider is not None:
                 form.hider.hidden.pop(form, None)
+                continue
+            if form.retiring:
                 continue
             self._index.remove(form)
             for orphan in form.hidden:
@@ -258,7 +327,8 @@ class CoveringSet:
 
 def _hide(form: _Form, candidates: Iterable[_Form]) -> bool:
     """Hide the form behind the first candidate that covers it, if one does."""
-    for candidate in sorted(candidates, key=lambda each: each.told_number)[:CANDIDATES_MAX]:
+    lasting = [each for each in candidates if not each.retiring]
+    for candidate in sorted(lasting, key=lambda each: each.told_number)[:CANDIDATES_MAX]:
         if candidate.filter.covers(form.filter):
             form.hider = candidate
             candidate.hidden[form] = None

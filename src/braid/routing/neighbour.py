@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from braid.language.filters import Filter
+    from braid.routing.covering_set import Change
 
 __all__ = ["Kind", "LinkStatistics", "Neighbour", "Tell", "Verb"]
 
@@ -77,12 +78,16 @@ class LinkStatistics(NamedTuple):
 class Neighbour:
     """A link's share of the routing tables."""
 
-    def __init__(self, link: str) -> None:
+    def __init__(self, link: str, agenda: dict[str, Neighbour] | None = None) -> None:
+        """`agenda` lists those neighbours that `step` is to be called for."""
         self.link = link
+        self._agenda = agenda if agenda is not None else {}
         self._entries = {kind: AnchoredEntries() for kind in Kind}
         # The universal advertisement is by far the most common one, so those are only counted.
         self._universal: set[str] = set()
         self._heard = OverlapIndex()
+        self.postponed: dict[str, None] = {}
+        """Subscriptions that its advertisements meet and that it has not been told of yet."""
 
     # What it offers.
 
@@ -126,6 +131,30 @@ class Neighbour:
         if not gone and not added:
             return []
         change = entries.change(gone, added)
+        if entries.unfinished:
+            self._agenda[self.link] = self
+        return self._tells(kind, change)
+
+    def postpone(self, keys: Iterable[str]) -> None:
+        """Tell it of these subscriptions later."""
+        self.postponed.update(dict.fromkeys(keys))
+        if self.postponed:
+            self._agenda[self.link] = self
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left to do for it."""
+        return bool(self.postponed) or any(entries.unfinished for entries in self._entries.values())
+
+    def step(self, entries_max: int) -> list[Tell]:
+        """Go on with what a change has left, so many entries at most."""
+        for kind, entries in self._entries.items():
+            if entries.unfinished:
+                return self._tells(kind, entries.step(entries_max))
+        return []
+
+    def _tells(self, kind: Kind, change: Change) -> list[Tell]:
+        entries = self._entries[kind]
         replaced = set(change.told)
         tells = [
             Tell(self.link, kind.news, key, entries.filter_of(key), entries.anchor_of(key))

@@ -13,6 +13,7 @@ the index is the destination that matching names. Without soft links the two are
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
 
 ANYTHING = Filter("TRUE")
+
+# Entries that one step looks at: a few milliseconds.
+ENTRIES_PER_STEP = 32
 
 
 class RoutingStatistics(NamedTuple):
@@ -135,6 +139,8 @@ class RoutingTables:
         """Those of local destinations alone, once somebody asks for them."""
         self._keys_here: set[str] = set()
         self._neighbours: dict[str, Neighbour] = {}
+        self._agenda: dict[str, Neighbour] = {}
+        """Neighbours for whom something is left for `step`."""
         self._subscriptions = _Entries()
         self._advertisements = _Entries()
         self._overlaps = OverlapIndex()
@@ -158,7 +164,7 @@ class RoutingTables:
             return []
         if self._subscriptions.from_origin(link) or self._advertisements.from_origin(link):
             raise LocalProtocolError(f"{link!r} is a local destination; a link needs another name")
-        neighbour = self._neighbours[link] = Neighbour(link)
+        neighbour = self._neighbours[link] = Neighbour(link, self._agenda)
         return neighbour.change(
             Kind.ADVERTISEMENT, [], _unanchored(self._advertisements.items_elsewhere(link))
         )
@@ -167,6 +173,7 @@ class RoutingTables:
         """Forget a neighbour and all that came from it; the others are told."""
         if self._neighbours.pop(link, None) is None:
             return []
+        self._agenda.pop(link, None)
         subscriptions, advertisements = self.from_link(link)
         return self.unadvertise(advertisements) + self.unsubscribe(subscriptions)
 
@@ -357,6 +364,51 @@ class RoutingTables:
             met = self._subscriptions.items_elsewhere(origin, keys)
         known = neighbour.entries(Kind.SUBSCRIPTION)
         wanted = [(key, filter) for key, filter in met if key not in known and filter.satisfiable]
+        neighbour.postpone(key for key, _ in wanted[ENTRIES_PER_STEP:])
+        return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted[:ENTRIES_PER_STEP]))
+
+    # Long work.
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left for `step`."""
+        return bool(self._agenda)
+
+    def step(self) -> list[Tell]:
+        """Go on with what would have taken too long at once, a bounded amount for each neighbour."""
+        tells: list[Tell] = []
+        for neighbour in list(self._agenda.values()):
+            if neighbour.postponed:
+                tells += self._tell_postponed(neighbour)
+            else:
+                tells += neighbour.step(ENTRIES_PER_STEP)
+            if not neighbour.unfinished:
+                del self._agenda[neighbour.link]
+        return tells
+
+    def telling(self, link: str) -> bool:
+        """Whether a neighbour has not been told of all the subscriptions that its advertisements meet."""
+        neighbour = self._neighbours.get(link)
+        return neighbour is not None and bool(neighbour.postponed)
+
+    def hides_many(self, key: str) -> bool:
+        """Whether a subscription hides so many that its key should not be given to another one."""
+        return any(each.entries(Kind.SUBSCRIPTION).hides_many(key) for each in self._neighbours.values())
+
+    def _tell_postponed(self, neighbour: Neighbour) -> list[Tell]:
+        known = neighbour.entries(Kind.SUBSCRIPTION)
+        wanted = []
+        for key in list(islice(neighbour.postponed, ENTRIES_PER_STEP)):
+            del neighbour.postponed[key]
+            entry = self._subscriptions.get(key)
+            # It may have gone meanwhile, or come another way, or the advertisement has gone.
+            if (
+                entry is not None
+                and entry.origin != neighbour.link
+                and key not in known
+                and neighbour.wants(entry.filter)
+            ):
+                wanted.append((key, entry.filter))
         return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
 
     def _unhear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
@@ -384,9 +436,9 @@ class RoutingTables:
         """Everything a neighbour has been told and not untold, advertisements first."""
         neighbour = self._neighbours[self._require_link(link)]
         return [
-            Tell(link, kind.news, key, filter, neighbour.entries(kind).anchor_of(key))
+            Tell(link, kind.news, key, filter, anchor)
             for kind in Kind
-            for key, filter in neighbour.entries(kind).told()
+            for key, filter, anchor in neighbour.entries(kind).told()
         ]
 
     def representative(self, link: str, key: str) -> str | None:
