@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from braid.adaptation import (
@@ -14,6 +16,9 @@ from braid.adaptation import (
 )
 from braid.errors import ConfigurationError
 from braid.routing.overlay_map import OverlayMap
+
+if TYPE_CHECKING:
+    from braid.adaptation import LinkPlanner
 
 # A - B - C - D - E, and F beside C.
 CHAIN = OverlayMap.of_links("A", [("A", "B"), ("B", "C"), ("C", "D"), ("D", "E"), ("C", "F")], 4)
@@ -149,3 +154,69 @@ def test_impossible_settings_are_refused():
         SoftLinkSettings(fanout=0)
     with pytest.raises(ConfigurationError, match="advantage must be at least 1"):
         SoftLinkSettings(advantage=0.5)
+
+
+@pytest.mark.parametrize("kind", [DemandPlanner, ProfiledPlanner])
+def test_links_of_others_take_places_and_need_none_of_their_own(kind: type[LinkPlanner]):
+    plan = kind(SoftLinkSettings(fanout=3, candidates_max=2))
+    for _ in range(4):
+        for broker in "BCDEF":
+            plan.sent(broker, 5)
+        # One place of three is the neighbour's, one that of a link which somebody else has to this broker.
+        soft, candidates = plan.review(CHAIN, no_load(), frozenset({"D"}))
+        assert len(soft) <= 1
+        assert "D" not in soft | candidates
+    assert soft
+    assert plan.review(CHAIN, no_load(), frozenset({"D", "E"})).soft == frozenset()
+
+
+def test_demand_opens_a_few_links_with_each_review():
+    """Those who come first leave places of popular brokers to those who come later."""
+    plan = DemandPlanner(SoftLinkSettings(fanout=10, candidates_max=1))
+    sizes = []
+    for _ in range(3):
+        for broker, count in {"C": 5, "D": 9, "E": 9, "F": 7}.items():
+            plan.sent(broker, count)
+        sizes.append(len(plan.review(CHAIN, no_load()).soft))
+    assert sizes == [1, 2, 3]
+
+
+def test_whoever_cannot_be_linked_is_followed_by_the_next():
+    plan = DemandPlanner(SoftLinkSettings(fanout=2, candidates_max=1))
+    for broker, count in {"C": 5, "D": 9, "E": 7, "F": 1}.items():
+        plan.sent(broker, count)
+    assert plan.review(CHAIN, no_load()).soft == {"D"}
+    plan.failed("D")
+    assert plan.instead() == "E"
+    plan.failed("E")
+    assert plan.instead() == "C"
+    # What refused is not asked again with the next review; what did not, stays.
+    plan.sent("D", 2)
+    assert plan.review(CHAIN, no_load()).soft == {"C"}
+
+
+def test_a_candidate_that_cannot_be_linked_leaves_its_place_to_the_next():
+    plan = planner(fanout=2, candidates_max=3)
+    for sent in ({"B": 9}, {"C": 9, "B": 9}, {"C": 4, "D": 9, "F": 8}):
+        for broker, count in sent.items():
+            plan.sent(broker, count)
+        soft, _ = plan.review(CHAIN, no_load())
+    assert soft == {"D"}
+    plan.failed("D")
+    assert plan.instead() == "F"
+    plan.failed("F")
+    # The link that was to make room is still better than none.
+    assert plan.instead() == "C"
+    assert plan.instead() is None
+
+
+def test_the_least_useful_link_is_that_with_the_least_traffic_past_the_fewest():
+    demand = DemandPlanner(SoftLinkSettings())
+    for broker, count in {"D": 9, "E": 7}.items():
+        demand.sent(broker, count)
+    assert demand.least_useful(["D", "E", "F"], CHAIN, no_load()) == "F"
+    assert demand.least_useful(["D", "E"], CHAIN, no_load()) == "E"
+    profiled = planner()
+    for broker, count in {"C": 7, "E": 5}.items():
+        profiled.sent(broker, count)
+    assert profiled.least_useful(["C", "E"], CHAIN, no_load()) == "C"

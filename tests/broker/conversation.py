@@ -116,6 +116,8 @@ class Conversation:
         self._principals: dict[str, Principal] = {}
         self._requests = 0
         self._lines: list[str] = []
+        self._soft_pairs: set[frozenset[str]] = set()
+        """Pairs of brokers of which one has greeted the other for a soft link."""
         self._keys: dict[str, str] = {}
 
     def say(self, command: str) -> list[str]:
@@ -376,11 +378,15 @@ class Conversation:
 
     def _arrow(self, source: str, target: str, frames: Sequence[Frame]) -> str:
         """How a soft link differs from a primary one: no two brokers have both."""
-        if any(isinstance(frame.body, Hello) and frame.body.role == "soft" for frame in frames):
-            return "=>"
-        core = self.network.cores[source]
-        soft = {*core._mesh.outgoing, *core._mesh.incoming, *(party.name for party in core._mesh._retiring)}
-        return "=>" if target in soft - core._links.links.keys() else "->"
+        pair = frozenset({source, target})
+        for frame in frames:
+            if isinstance(frame.body, Hello):
+                (self._soft_pairs.add if frame.body.role == "soft" else self._soft_pairs.discard)(pair)
+        return (
+            "=>"
+            if pair in self._soft_pairs and target not in self.network.cores[source]._links.links
+            else "->"
+        )
 
     def _heard(self, name: str, frames: Sequence[Frame]) -> list[str]:
         return [

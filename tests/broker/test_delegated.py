@@ -255,8 +255,11 @@ def test_what_others_believe_of_links_is_what_there_is_after_many_changes() -> N
             network.cut(*chance.choice(["AB", "BC", "CD", "DE", "EF"]))
         network.run(us=chance.choice([1_000, 400_000, 3_000_000]))
     network.run(us=10_000_000)
-    links = {name: {*core._links.links, *core._mesh.outgoing} for name, core in network.cores.items()}
+    links = {
+        name: {*core._links.links, *core._mesh.outgoing, *core._mesh.incoming}
+        for name, core in network.cores.items()
+    }
     assert any(len(reached) > 2 for reached in links.values()), "there are soft links"
     for name, core in network.cores.items():
-        for party in (*core._links.links.values(), *core._mesh.outgoing.values()):
+        for party in (*core._links.links.values(), *core._mesh.soft.all()):
             assert party.reaches == links[party.name] - {name}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from braid.adaptation.neighbourhood_load import NeighbourhoodLoad
     from braid.routing.overlay_map import OverlayMap
 
@@ -23,10 +25,13 @@ class SoftLinkSettings:
     """How many soft links a broker has, and how it looks for better ones."""
 
     fanout: int = 16
-    """Primary and soft links of one broker, at most. Higher: shorter paths, more connections."""
+    """All links of one broker, at most: primary ones, soft ones that it opened, and soft ones that others
+    opened to it. A broker that is full refuses further soft links; primary ones take the place of soft ones.
+    Higher: shorter paths, more connections."""
     candidates_max: int = 4
-    """Links tried at a time without a connection (`maxlinks - fanout` in the paper). Higher: the mesh is
-    built in fewer rounds, more counting."""
+    """Links tried at a time without a connection (`maxlinks - fanout` in the paper); with SB, links opened
+    with one review. Higher: the mesh is built in fewer rounds, more counting, and those who come first leave
+    less to the others."""
     review_us: int = 20_000_000
     """Time between two reviews. Lower: adapts sooner, swaps more often."""
     load_threshold: float = 0.8
@@ -35,7 +40,7 @@ class SoftLinkSettings:
     advantage: float = 1.25
     """How much better than a link that is there another must be to replace it. Higher: steadier."""
     rest_reviews: int = 6
-    """Reviews for which a link that was given up, or could not be made, is not tried again."""
+    """Reviews for which a link that was given up, refused, or could not be made, is not tried again."""
 
     def __post_init__(self) -> None:
         for name, least in (("fanout", 1), ("candidates_max", 0), ("review_us", 1_000), ("rest_reviews", 0)):
@@ -65,6 +70,22 @@ class LinkPlanner(Protocol):
         """A soft link to it could not be made or was lost."""
         ...
 
-    def review(self, overlay: OverlayMap, load: NeighbourhoodLoad) -> LinkPlan:
-        """Choose anew, by what was sent since the last review."""
+    def review(
+        self, overlay: OverlayMap, load: NeighbourhoodLoad, others: frozenset[str] = frozenset()
+    ) -> LinkPlan:
+        """Choose anew, by what was sent since the last review.
+
+        Args:
+            overlay: the brokers in sight.
+            load: how busy they are.
+            others: brokers that have a soft link to this one. It serves both ends, and takes a place.
+        """
+        ...
+
+    def instead(self) -> str | None:
+        """Whom to link to in the place of one that failed since the last review; each is named once."""
+        ...
+
+    def least_useful(self, brokers: Iterable[str], overlay: OverlayMap, load: NeighbourhoodLoad) -> str:
+        """The soft link that is missed least, of some."""
         ...

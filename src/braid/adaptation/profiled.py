@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from braid.adaptation.link_planner import LinkPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from braid.adaptation.link_planner import SoftLinkSettings
     from braid.adaptation.neighbourhood_load import NeighbourhoodLoad
     from braid.routing.overlay_map import OverlayMap
@@ -34,6 +36,8 @@ class ProfiledPlanner:
         self._candidates: frozenset[str] = frozenset()
         self._reviews = 0
         self._rests_until: dict[str, int] = {}
+        self._next: list[str] = []
+        """Those that were tried and not chosen, the best last."""
 
     def sent(self, broker: str, publications: int) -> None:
         """So many publications were meant for a link or candidate."""
@@ -52,31 +56,50 @@ class ProfiledPlanner:
             factor *= 1 + max(0.0, load.normalised(between) - self._settings.load_threshold)
         return self._sent[broker] * len(bypassed) * factor * load.slowness(overlay, broker)
 
-    def review(self, overlay: OverlayMap, load: NeighbourhoodLoad) -> LinkPlan:
+    def review(
+        self, overlay: OverlayMap, load: NeighbourhoodLoad, others: frozenset[str] = frozenset()
+    ) -> LinkPlan:
         """Keep or promote the best, and look for new candidates."""
         self._reviews += 1
-        neighbours = frozenset(overlay.neighbours)
-        known = {broker for broker in self._soft | self._candidates if broker in overlay} - neighbours
+        linked = {*overlay.neighbours, *others}
+        known = {broker for broker in self._soft | self._candidates if broker in overlay} - linked
         gains = {
             broker: self.gain(broker, overlay, load)
             * (self._settings.advantage if broker in self._soft else 1.0)
             for broker in known
         }
         ranked = sorted(known, key=lambda broker: (-gains[broker], broker not in self._soft, broker))
-        slots = max(0, self._settings.fanout - len(neighbours))
+        slots = max(0, self._settings.fanout - len(linked))
         for broker in ranked[slots:]:
             self._rest(broker)
         self._soft = frozenset(ranked[:slots])
-        self._candidates = frozenset(self._promising(overlay, load)) if slots else frozenset()
+        self._next = ranked[: slots - 1 : -1] if slots else []
+        self._candidates = frozenset(self._promising(overlay, load, others)) if slots else frozenset()
         self._sent.clear()
         self._rests_until = {
             broker: until for broker, until in self._rests_until.items() if until > self._reviews
         }
         return LinkPlan(self._soft, self._candidates)
 
-    def _promising(self, overlay: OverlayMap, load: NeighbourhoodLoad) -> list[str]:
+    def instead(self) -> str | None:
+        """The one with the highest gain of those that were not chosen."""
+        if not self._next:
+            return None
+        broker = self._next.pop()
+        self._soft |= {broker}
+        self._rests_until.pop(broker, None)
+        return broker
+
+    def least_useful(self, brokers: Iterable[str], overlay: OverlayMap, load: NeighbourhoodLoad) -> str:
+        """The one with the lowest gain."""
+        return min(
+            brokers,
+            key=lambda broker: (self.gain(broker, overlay, load) if broker in overlay else 0.0, broker),
+        )
+
+    def _promising(self, overlay: OverlayMap, load: NeighbourhoodLoad, others: frozenset[str]) -> list[str]:
         """Brokers beside the links that carry the most; those that rested come before those that rest."""
-        links = {*overlay.neighbours, *self._soft}
+        links = {*overlay.neighbours, *self._soft, *others}
         by_traffic = sorted(
             links, key=lambda broker: (-self._sent[broker] * load.slowness(overlay, broker), broker)
         )

@@ -129,7 +129,7 @@ class OperatorDesk:
             "link_unacknowledged_bytes": {link.name: link.channel.unacknowledged_bytes for link in links},
             "link_unsettled_bytes": {link.name: link.channel.unsettled_bytes for link in links},
             "soft_link_waiting_bytes": {
-                name: soft.channel.waiting_bytes for name, soft in self._mesh.outgoing.items()
+                soft.name: soft.channel.waiting_bytes for soft in self._mesh.soft.all()
             },
             "client_waiting_bytes": sum(client.channel.waiting_bytes for client in clients),
             "clients_behind": sum(client.behind_since_us is not None for client in clients),

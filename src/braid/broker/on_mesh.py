@@ -1,9 +1,9 @@
 """How does a broker know the network around it, and use shortcuts through it?
 
-Besides its primary links a broker can have *soft links* (multipath paper, section 6): connections of its own
-to brokers further away, over which only publications go. Each broker decides alone which it has. Nothing
-depends on them: a soft link that goes takes nothing with it, because what it had not delivered goes the
-primary way.
+Besides its primary links a broker can have *soft links* (multipath paper, section 6): connections to brokers
+further away, over which only publications go, both ways. Each broker decides alone which it opens, as long as
+it and the other end have room (`soft_links.py`). Nothing depends on them: a soft link that goes takes nothing
+with it, because what it had not delivered goes the primary way.
 
 The desk keeps the overlay maps current, lets a planner choose soft links, and tells forwarding what to use.
 """
@@ -16,6 +16,7 @@ from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, Profiled
 from braid.broker.delegations import Delegations
 from braid.broker.parties import Link, SoftLink
 from braid.broker.settings import DELTA_MAX, checked_broker_id, checked_strategy
+from braid.broker.soft_links import SoftLinks
 from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import (
@@ -47,6 +48,9 @@ ADDRESS_LENGTH_MAX = 300
 # A soft link that is no longer wanted may take this many reviews to deliver what it has.
 RETIRING_REVIEWS_MAX = 2
 
+# How many brokers may be asked for a soft link between two reviews, for each one that is planned at a time.
+ASKED_PER_CANDIDATE = 4
+
 
 class MeshDesk:
     """Keeps maps and soft links."""
@@ -55,10 +59,15 @@ class MeshDesk:
         self.strategy = settings.strategy
         self.surroundings = Surroundings(settings.broker_id, settings.address, settings.delta)
         self.uplink = Uplink(settings.uplink_messages_per_s, settings.uplink_threshold)
-        self.outgoing: dict[str, SoftLink] = {}
+        self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, links.links.keys())
+        self.outgoing = self.soft.outgoing
         """The soft links of this broker that are up."""
-        self.incoming: dict[str, SoftLink] = {}
+        self.incoming = self.soft.incoming
         """Those that other brokers have to this one."""
+        self._retiring = self.soft.retiring
+        self._dialling = self.soft.dialling
+        self.when_let_go: Callable[[int], None] = lambda connection: None
+        """Called with the connection of a soft link that is closed at once."""
         self.when_lost: Callable[[SoftLink], None] = lambda soft: None
         """Called with a soft link whose publications must go another way."""
         self.when_seen: Callable[[], None] = lambda: None
@@ -75,8 +84,8 @@ class MeshDesk:
         self._planner = self._new_planner()
         self._candidates: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
-        self._retiring: dict[SoftLink, int] = {}
-        self._dialling: dict[str, str] = {}
+        self._asks_left = 0
+        """How many brokers may be asked for a soft link before the next review."""
         self._map_version = -1
         self._saving = False
         self.working: WorkingMap | None = None
@@ -145,7 +154,7 @@ class MeshDesk:
         if paths is None or not known:
             self.working = None
         else:
-            real = {broker for broker, soft in self.outgoing.items() if soft.channel.connected}
+            real = {soft.name for soft in self.soft.usable(overlay)}
             # A broker that was tried may have become a neighbour since.
             candidates = self._candidates - real - set(overlay.neighbours)
             self.working = WorkingMap(overlay, {*overlay.neighbours, *real, *candidates}, candidates)
@@ -158,6 +167,7 @@ class MeshDesk:
         """A session with a neighbour has begun: both say anew what lies behind them."""
         self.surroundings.meet(link.name, link.address, delta)
         self._load.forget(link.name)
+        self._make_room()
         link.reaches = frozenset()
         link.reaches_digests = link.told_links = frozenset()
         self._seen()
@@ -192,7 +202,7 @@ class MeshDesk:
         """The map has changed: neighbours hear of it, and paths are computed anew."""
         overlay = self.surroundings.map()
         self.delegations.see(overlay.brokers)
-        told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.outgoing.values()]
+        told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.soft.all()]
         for party in told_by:
             party.reaches = self.delegations.named(party.reaches_digests)
         self._load.keep_only(overlay)
@@ -255,6 +265,7 @@ class MeshDesk:
         self.uplink.measure(self._postroom.counters.forwarded, now_us)
         if self.strategy == "SH" and self.uplink.saving != self._saving:
             self.rebuild()
+        self._close_idle()
         if self.strategy == "S0" and not self.outgoing and not self._retiring:
             self.review_at_us = None
             return
@@ -268,8 +279,10 @@ class MeshDesk:
             return
         overlay = self.surroundings.map()
         self._load.measured(round(self.uplink.rate), round(self._settings.uplink_messages_per_s))
-        plan = self._planner.review(overlay, self._load)
+        others = frozenset(name for name in self.incoming if name in overlay and name not in self.outgoing)
+        plan = self._planner.review(overlay, self._load, others)
         self._candidates = plan.candidates
+        self._asks_left = ASKED_PER_CANDIDATE * self._settings.soft_links.candidates_max
         self._follow(plan.soft)
         self.rebuild()
         if not self.delegates:
@@ -279,13 +292,31 @@ class MeshDesk:
         self._wanted = wanted
         for broker in sorted(self.outgoing.keys() - wanted):
             self._retire(broker)
-        for broker in sorted(wanted - self.outgoing.keys()):
-            address = self.surroundings.address_of(broker)
-            if not address or address in self._links.neighbours:
-                self._planner.failed(broker)
-            elif address not in self._dialling:
-                self._dialling[address] = broker
-                self._postroom.effect(Dial(address, soft=True))
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask those for a soft link that are wanted and have none, as far as there is room."""
+        asked = {*self.outgoing, *self.incoming, *self._dialling.values()}
+        for broker in sorted(self._wanted - asked):
+            if not self._reinstated(broker) and self.soft.free:
+                self._dial(broker)
+
+    def _dial(self, broker: str) -> None:
+        address = self.surroundings.address_of(broker)
+        if not address or address in self._links.neighbours:
+            self._not_to_be(broker)
+        elif address not in self._dialling:
+            self._asks_left -= 1
+            self._dialling[address] = broker
+            self._postroom.effect(Dial(address, soft=True))
+
+    def _not_to_be(self, broker: str) -> None:
+        """There will be no soft link to a broker: another one may have its place."""
+        self._planner.failed(broker)
+        self._wanted -= {broker}
+        if self._asks_left > 0 and (another := self._planner.instead()) is not None:
+            self._wanted |= {another}
+            self._ask()
 
     def _tell_loads(self, overlay: OverlayMap) -> None:
         for link in self._links.links.values():
@@ -313,29 +344,35 @@ class MeshDesk:
     # Soft links: ours.
 
     def dial_failed(self, address: str) -> None:
-        """The soft link that this address was dialled for is not to be."""
+        """The soft link that this address was dialled for is not to be: there is no way, or no room there."""
         broker = self._dialling.pop(address, None)
         if broker is not None:
-            self._planner.failed(broker)
-            self._wanted -= {broker}
+            self._not_to_be(broker)
+
+    def awaits(self, address: str | None) -> bool:
+        """Whether a soft link that this address was dialled for is still to be."""
+        return address in self._dialling
 
     def welcomed(self, address: str, welcome: Welcome) -> SoftLink | None:
         """A broker welcomes a soft link; None if it is not wanted any more."""
         broker = self._dialling.pop(address, None)
         if broker is None or welcome.name != broker:
             if broker is not None:
-                self._planner.failed(broker)
+                self._not_to_be(broker)
             return None
         if broker not in self._wanted or broker in self.outgoing:
             return None
         soft = SoftLink(broker, self._settings.link, self._postroom.changed, outgoing=True)
         soft.channel.restart(welcome.credit)
         self.outgoing[broker] = soft
+        self._has_come(soft)
+        return soft
+
+    def _has_come(self, soft: SoftLink) -> None:
         self.direction_of(soft)
         self.rebuild()
         self._link_state_changed()
-        self._postroom.note("debug", "soft link up", broker=broker)
-        return soft
+        self._postroom.note("debug", "soft link up", broker=soft.name, opened_here=soft.outgoing)
 
     def _retire(self, broker: str) -> None:
         """Use a soft link no more, and close it once everything on it has arrived."""
@@ -346,15 +383,45 @@ class MeshDesk:
         self.rebuild()
         self._link_state_changed()
 
-    def _review_retiring(self) -> None:
-        for soft, reviews in list(self._retiring.items()):
-            if soft.connection is None:
+    def _reinstated(self, broker: str) -> bool:
+        """Whether a soft link that was to be closed, and is wanted after all, is still there."""
+        for soft in self._retiring:
+            if soft.name == broker and soft.connection is not None:
                 del self._retiring[soft]
-            elif soft.channel.idle or not reviews:
-                self._postroom.effect(Send(soft.connection, [Frame(0, Goodbye("not needed any more"))]))
-                self._postroom.effect(Close(soft.connection, "not needed any more"))
-            else:
-                self._retiring[soft] = reviews - 1
+                self.outgoing[broker] = soft
+                self._has_come(soft)
+                return True
+        return False
+
+    def _close_idle(self) -> None:
+        """Close soft links that are not needed any more and have delivered everything."""
+        for soft, reviews in list(self._retiring.items()):
+            if soft.channel.idle or not reviews:
+                self._close(soft, "not needed any more")
+
+    def _review_retiring(self) -> None:
+        for soft, reviews in self._retiring.items():
+            self._retiring[soft] = max(0, reviews - 1)
+
+    def _close(self, soft: SoftLink, reason: str) -> None:
+        """Have a soft link no more: its place is free at once, and what it has goes another way."""
+        if soft.connection is not None:
+            self._postroom.effect(Send(soft.connection, [Frame(0, Goodbye(reason))]))
+            self._postroom.effect(Close(soft.connection, reason))
+            self.when_let_go(soft.connection)
+            self.disconnected(soft)
+
+    def _make_room(self) -> None:
+        """Primary links take the places of soft ones: first of those under way, then of the least useful."""
+        while self.soft.too_many and self._dialling:
+            _, broker = self._dialling.popitem()
+            self._wanted -= {broker}
+            self._planner.failed(broker)
+        overlay = self.surroundings.map()
+        while self.soft.too_many and (present := {soft.name: soft for soft in self.soft.all()}):
+            retiring = next(iter(self._retiring), None)
+            name = self._planner.least_useful(present, overlay, self._load)
+            self._close(retiring or present[name], "a primary link takes its place")
 
     # Soft links: those of others.
 
@@ -362,20 +429,23 @@ class MeshDesk:
         """Another broker opens a soft link to us.
 
         Raises:
-            RequestRefusedError: we could not tell from where its publications come.
+            RequestRefusedError: we could not tell from where its publications come, or there is no room.
         """
         if not self._links.ready or hello.name not in self.surroundings.map():
             raise RequestRefusedError(f"{hello.name!r} is not in sight from here", "sight")
+        before = self.soft.require_room_for(hello.name)
+        if before is not None:
+            # It would not open another one if it still had that.
+            self._close(before, "another connection has taken over")
         soft = SoftLink(hello.name, self._settings.link, self._postroom.changed, outgoing=False)
         soft.channel.restart(hello.credit)
         self.incoming[hello.name] = soft
-        self.direction_of(soft)
+        self._has_come(soft)
         return soft
 
     def entered(self, soft: SoftLink) -> None:
         """The greeting of a soft link is on its way."""
-        if not soft.outgoing:
-            self._tell_link_state([soft])
+        self._tell_link_state([soft])
 
     def disconnected(self, soft: SoftLink) -> None:
         """A soft link has gone."""
@@ -383,17 +453,15 @@ class MeshDesk:
         soft.channel.disconnect()
         soft.line.clear()
         self._postroom.forget(soft)
-        if not soft.outgoing:
-            if self.incoming.get(soft.name) is soft:
-                del self.incoming[soft.name]
-            return
-        if self._retiring.pop(soft, None) is None and self.outgoing.get(soft.name) is soft:
-            del self.outgoing[soft.name]
-            self._wanted -= {soft.name}
+        mine = self.outgoing if soft.outgoing else self.incoming
+        if self._retiring.pop(soft, None) is None and mine.get(soft.name) is soft:
+            del mine[soft.name]
             self._planner.failed(soft.name)
+            self._wanted -= {soft.name}
             self.rebuild()
             self._link_state_changed()
         self.when_lost(soft)
+        self._ask()
 
     # Delegation.
 
@@ -423,9 +491,10 @@ class MeshDesk:
         """
         if not self.delegates or self._settings.delta < DELTA_MAX:
             return
-        links = frozenset(map(digest_of, (*self._links.links, *self.outgoing)))
+        usable = {soft.name for soft in self.soft.usable(self.surroundings.map())}
+        links = frozenset(map(digest_of, {*self._links.links, *usable}))
         if parties is None:
-            parties = [*self._links.links.values(), *self.incoming.values()]
+            parties = [*self._links.links.values(), *self.soft.all()]
         for party in parties:
             news = links != party.told_links
             if news and (party.connection is not None or (isinstance(party, Link) and party.agreed)):
@@ -436,13 +505,13 @@ class MeshDesk:
     def _usable(self) -> dict[str, frozenset[str]]:
         """The direct links that are up, with what each of those brokers can reach directly."""
         links = {name: link.reaches for name, link in self._links.links.items() if link.channel.connected}
-        for name, soft in self.outgoing.items():
-            links[name] = soft.reaches
+        for soft in self.soft.usable(self.surroundings.map()):
+            links[soft.name] = soft.reaches
         return links
 
     def party(self, hop: str) -> Party:
         """Who gets what goes to a next hop: a soft link, or else a neighbour."""
-        return self.outgoing.get(hop) or self._links.links[hop]
+        return self.outgoing.get(hop) or self._links.links.get(hop) or self.incoming[hop]
 
     def on_the_way_to(self, broker: str) -> Link | None:
         """The neighbour on the primary path to a broker of the map."""
@@ -461,6 +530,8 @@ class MeshDesk:
             "brokers_in_sight": len(self.surroundings.map()),
             "soft_links": sorted(self.outgoing),
             "soft_links_from": sorted(self.incoming),
+            "links_in_all": self.soft.held - len(self._dialling),
+            "fanout": self.soft.fanout,
             "candidates": sorted(self._candidates),
             "saving_uplink": self.uplink.saving,
         }

@@ -163,7 +163,7 @@ class SoftLink(Party):
         self.session = 0
         """Always the same: it has no second one."""
         self.outgoing = outgoing
-        """Whether it is ours; publications go over it from its owner only."""
+        """Whether it was opened here; publications go over it both ways."""
         self.direction: str | None = None
         """The neighbour in whose direction its other end lies, as was last known."""
         self.reaches: frozenset[str] = frozenset()

@@ -76,6 +76,7 @@ class Reception:
         self._connections: dict[str, int] = {}
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
+        mesh.when_let_go = self._let_go
 
     def opened(self, opened: Opened) -> None:
         """A connection is there."""
@@ -87,6 +88,9 @@ class Reception:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
         soft = opened.soft
+        if soft and not self._mesh.awaits(opened.dialled):
+            self._postroom.effect(Close(opened.connection, "the soft link is not to be"))
+            return
         visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
             link = self._links.resumable(opened.dialled) if not soft else None
@@ -263,12 +267,6 @@ class Reception:
     def _soft(self, connection: int, hello: Hello) -> SoftLink:
         """Another broker opens a soft link to us."""
         self._links.require_other(_checked_id(hello.name))
-        before = self._mesh.incoming.get(hello.name)
-        if before is not None and before.connection is not None:
-            # It would not open another one if it still had that.
-            del self.parties[before.connection]
-            self._postroom.effect(Close(before.connection, "another connection has taken over"))
-            self._mesh.disconnected(before)
         soft = self._mesh.accepted(hello)
         self._enter(connection, soft)
         self._postroom.aside(
@@ -285,6 +283,10 @@ class Reception:
         )
         self._mesh.entered(soft)
         return soft
+
+    def _let_go(self, connection: int) -> None:
+        """A soft link has been closed here: its end is no news any more."""
+        self.parties.pop(connection, None)
 
     def _soft_welcomed(self, connection: int, address: str, message: Message) -> SoftLink | None:
         """The answer to a soft link of ours."""

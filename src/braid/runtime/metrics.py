@@ -78,6 +78,8 @@ _MESH_GAUGES: Final = {
     "brokers_in_sight": "Other brokers that this one knows of, within delta.",
     "soft_links": "Soft links that this broker has to others.",
     "soft_links_from": "Soft links that others have to this broker.",
+    "links_in_all": "Primary and soft links together, whoever opened them.",
+    "fanout": "How many links there may be in all.",
     "candidates": "Links tried without a connection, to find out what they would be worth.",
     "saving_uplink": "1 while SH saves copies because the uplink is busy.",
 }

@@ -1,0 +1,95 @@
+"""Which soft links does a broker have, and is there room for another?
+
+`fanout` is a bound on *all* links of a broker: its primary links, the soft links it opened, those that others
+opened to it, those that are being closed and those that are being dialled. Primary links are always possible;
+soft links share what they leave. A broker that is full refuses, and whoever asked tries somebody else.
+
+A soft link carries publications both ways, whoever opened it. So there is one between two brokers at most,
+and it costs each of them one place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.errors import RequestRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from braid.broker.parties import SoftLink
+    from braid.routing import OverlayMap
+
+__all__ = ["SoftLinks"]
+
+
+class SoftLinks:
+    """The soft links of one broker, counted against its fanout.
+
+    Args:
+        broker: this broker.
+        fanout: all its links, at most.
+        primary: its primary links, as they are at any time.
+    """
+
+    def __init__(self, broker: str, fanout: int, primary: Collection[str]) -> None:
+        self.outgoing: dict[str, SoftLink] = {}
+        """Those that this broker opened and wants."""
+        self.incoming: dict[str, SoftLink] = {}
+        """Those that others opened to it."""
+        self.retiring: dict[SoftLink, int] = {}
+        """Those it opened and wants no more, with the reviews they have left to deliver what they have."""
+        self.dialling: dict[str, str] = {}
+        """Those under way: the address that was dialled, and the broker it is for."""
+        self.fanout = fanout
+        self._broker = broker
+        self._primary = primary
+
+    @property
+    def held(self) -> int:
+        """All links, those under way included."""
+        soft = len(self.outgoing) + len(self.incoming) + len(self.retiring)
+        return len(self._primary) + soft + len(self.dialling)
+
+    @property
+    def free(self) -> int:
+        """How many more there may be."""
+        return max(0, self.fanout - self.held)
+
+    @property
+    def too_many(self) -> int:
+        """How many soft links have to go, because primary links took their places."""
+        return max(0, self.held - self.fanout)
+
+    def usable(self, overlay: OverlayMap) -> Iterator[SoftLink]:
+        """Those that publications may take: their other ends are in sight, and no neighbours."""
+        for soft in self.outgoing.values():
+            if soft.channel.connected:
+                yield soft
+        for name, soft in self.incoming.items():
+            if soft.channel.connected and name in overlay and name not in overlay.neighbours:
+                yield soft
+
+    def all(self) -> Iterator[SoftLink]:
+        """All that have a connection."""
+        yield from self.outgoing.values()
+        yield from self.incoming.values()
+        yield from self.retiring
+
+    def require_room_for(self, broker: str) -> SoftLink | None:
+        """Another broker opens a soft link; returns the one it is to take the place of, if there is one.
+
+        If both are just dialling each other, the connection from the broker with the smaller id stays. A
+        broker would not open a link if it still had one, so that one is dead and we have not noticed.
+
+        Raises:
+            RequestRefusedError: we are opening that link ourselves, or there is no room.
+        """
+        before = self.outgoing.get(broker) or self.incoming.get(broker)
+        for address in [address for address, name in self.dialling.items() if name == broker]:
+            if self._broker < broker:
+                raise RequestRefusedError(f"{self._broker!r} is opening this link itself", "linked")
+            del self.dialling[address]
+        if before is None and not self.free:
+            raise RequestRefusedError(f"this broker has all the {self.fanout} links it may have", "full")
+        return before
