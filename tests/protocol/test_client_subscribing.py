@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -309,3 +310,67 @@ def test_a_log_that_is_dropped_ends_its_reader() -> None:
     world.act()
     assert Ended(interest) in world.seen
     assert any(isinstance(frame.body, DropDurable) for frame in world.to_broker)
+
+
+@pytest.mark.parametrize("when_full", sorted(CLASSES))
+def test_what_a_restarted_broker_sends_again_is_handed_over_once(when_full: str) -> None:
+    """A broker that was killed has forgotten what it passed on, and its neighbours send it again."""
+    world = connected()
+    interests = [world.session.desk.subscribe(Filter(text), when_full, 100) for text in ("n >= 0", "n >= 3")]
+    world.act()
+    world.quiesce()
+    world.broker.deliver(CLASSES[when_full], 1, 0, 1, 2, 3, 4)
+    world.client_reads()
+    world.break_connection()
+    world.recover()
+    world.quiesce()
+    # What came last, in another batch than before; what came first, alone; and all of it once more.
+    for first, numbers in ((4, (3, 4, 5, 6)), (2, (1,)), (1, (0, 1, 2, 3, 4, 5, 6, 7))):
+        world.broker.deliver(CLASSES[when_full], first, *numbers)
+        world.client_reads()
+    assert [each["n"] for each in interests[0].queue] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert [each["n"] for each in interests[1].queue] == [3, 4, 5, 6, 7]
+    assert world.session.inbox.settled(99) == 99
+
+
+def test_what_is_older_than_the_memory_of_repetitions_is_handed_over() -> None:
+    """A double is a nuisance, a loss is not to be: only what is known to be a repetition is dropped."""
+    world = connected()
+    interest = world.session.desk.subscribe(Filter("n >= 0"), "block", 100)
+    world.act()
+    world.quiesce()
+    for first in (10**9, 1, 2):
+        world.broker.deliver(CLASSES["block"], first, first)
+        world.client_reads()
+    assert [each["n"] for each in interest.queue] == [10**9, 1, 2]
+
+
+@given(
+    capacity=st.integers(1, 4),
+    again=st.lists(st.integers(1, 9), max_size=8),
+    breaks=st.sets(st.integers(0, 12)),
+)
+def test_rows_of_a_log_that_come_again_at_other_offsets_are_handed_over_once(
+    capacity: int, again: list[int], breaks: set[int]
+) -> None:
+    """Whatever waits behind the queue when the connection breaks, and so is sent again, is not lost by it."""
+    world = connected()
+    interest = world.session.desk.subscribe_durable("log", Filter("n >= 0"), "drop_oldest", capacity)
+    world.act()
+    world.quiesce()
+    numbers = [1, 2, 3, 4, 5, 6, 7, 8, 9, *again, 10]
+    world.broker.log += [("other", number, record(number)) for number in numbers]
+    world.broker.feed()
+    found: list[int] = []
+    for turn in range(60):
+        world.quiesce()
+        if turn in breaks:
+            world.break_connection()
+            world.recover()
+            world.quiesce()
+        if interest.queue:
+            found.append(int(interest.queue.popleft()["n"]))  # type: ignore[arg-type]
+            if interest.crowded or (interest.line and not interest.queue):
+                world.session.made_room(interest)
+                world.act()
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]

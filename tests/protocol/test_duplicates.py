@@ -22,23 +22,30 @@ run_batches = st.lists(st.tuples(st.sampled_from("pqr"), runs), max_size=12)
 
 
 class PlainDuplicates:
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, old_is_new: bool = False) -> None:
         self.window = window
+        self.old_is_new = old_is_new
         self.seen: dict[str, set[int]] = {}
 
     def new(self, publisher: str, sequence: int) -> bool:
         seen = self.seen.setdefault(publisher, set())
-        new = sequence not in seen and (not seen or max(seen) - sequence < self.window)
-        if new:
+        old = bool(seen) and max(seen) - sequence >= self.window
+        new = self.old_is_new if old else sequence not in seen
+        if new and not old:
             seen.add(sequence)
         return new
 
 
-@given(batches=batches | run_batches, window=st.sampled_from([1, 2, 5, 8, 9, 16, 1024]))
+@given(
+    batches=batches | run_batches,
+    window=st.sampled_from([1, 2, 5, 8, 9, 16, 1024]),
+    old_is_new=st.booleans(),
+)
 def test_any_batches_are_judged_as_if_they_came_one_by_one(
-    batches: list[tuple[str, list[int]]], window: int
+    batches: list[tuple[str, list[int]]], window: int, old_is_new: bool
 ) -> None:
-    quick, plain = DuplicateFilter(window=window), PlainDuplicates(window)
+    quick = DuplicateFilter(window=window, old_is_new=old_is_new)
+    plain = PlainDuplicates(window, old_is_new)
     for publisher, numbers in batches:
         expected = [row for row, number in enumerate(numbers) if plain.new(publisher, number)]
         rows = quick.new_rows(publisher, np.array(numbers, np.int64))
@@ -52,11 +59,13 @@ def test_any_batches_are_judged_as_if_they_came_one_by_one(
     numbers=st.lists(st.tuples(st.sampled_from("pqr"), sequences), max_size=40),
     window=st.sampled_from([1, 2, 5, 8, 1024]),
     alone=st.randoms(use_true_random=False),
+    old_is_new=st.booleans(),
 )
 def test_a_single_publication_is_judged_like_a_batch_of_one(
-    numbers: list[tuple[str, int]], window: int, alone: Random
+    numbers: list[tuple[str, int]], window: int, alone: Random, old_is_new: bool
 ) -> None:
-    quick, plain = DuplicateFilter(publishers_max=2, window=window), DuplicateFilter(2, window)
+    quick = DuplicateFilter(publishers_max=2, window=window, old_is_new=old_is_new)
+    plain = DuplicateFilter(2, window, old_is_new=old_is_new)
     for publisher, number in numbers:
         new = plain.new_rows(publisher, np.array([number])) is None
         if alone.random() < 0.7:
@@ -84,6 +93,19 @@ def test_a_gap_beside_a_late_number_is_not_taken_for_a_run() -> None:
     assert quick.new_rows("p", np.array([11, 5, 13])) is None  # three numbers, and three ahead
     assert quick.new_rows("p", np.array([12])) is None
     assert quick.new_rows("p", np.array([5])) is not None
+
+
+@given(seen=st.lists(st.integers(1, 40)), forgotten=st.lists(st.integers(1, 40)))
+def test_what_is_forgotten_may_come_again_and_nothing_else(seen: list[int], forgotten: list[int]) -> None:
+    quick = DuplicateFilter(window=16)
+    for number in seen:
+        quick.is_new("p", number)
+    known = {number for number in range(41) if quick.has("p", number)}
+    for number in forgotten:
+        quick.forget("p", number)
+        quick.forget("q", number)
+    assert {number for number in range(41) if quick.has("p", number)} == known - set(forgotten)
+    assert quick.highest("p") == (max(seen) if seen else None)
 
 
 def test_unsigned_numbers_are_judged_alike() -> None:

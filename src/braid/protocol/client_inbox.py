@@ -16,7 +16,9 @@ from braid.errors import SlowConsumerError
 from braid.language.publication import Publication
 from braid.matching import FilterIndex
 from braid.protocol.batch import decode_record
+from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.epochs import EpochHistory
+from braid.protocol.publisher_names import whole_name
 
 if TYPE_CHECKING:
     from braid.errors import BraidError
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from braid.protocol.messages import LogReset, StoredPublications
 
 __all__ = ["BLOCK", "CLASSES", "DISCONNECT", "DROP_OLDEST", "Inbox", "Interest", "StoredPublication"]
+
+# What was delivered is remembered, because a broker that was killed may send it again: of so many publishers
+# the last so many numbers, in a bit each.
+SEEN_PUBLISHERS_MAX: Final = 4096
+SEEN_WINDOW: Final = 8192
 
 BLOCK: Final = 1
 DROP_OLDEST: Final = 2
@@ -81,6 +88,7 @@ class Interest:
         "replay_request",
         "request",
         "resets",
+        "seen",
         "when_full",
     )
 
@@ -112,6 +120,8 @@ class Interest:
         """The epochs of the rows up to `handed_offset`, as far as they came here."""
         self.resets = 0
         """How often the log turned out not to have the rows that were read from it."""
+        self.seen = _memory()
+        """What came of a log: it may have stored something again, at another offset."""
         self.replay_request = 0
         self.replay_last = -1
 
@@ -163,6 +173,13 @@ class Interest:
             if not rows:
                 self.line.popleft()
 
+    def expect_line_again(self) -> None:
+        """Forget what waits behind the queue, because it will come again."""
+        for _, rows in self.line:
+            for row in rows:
+                self.seen.forget(whole_name(row.publisher, row.epoch), row.sequence)
+        self.clear_line()
+
     def clear_line(self) -> None:
         """Forget what waits behind the queue."""
         for hold, rows in self.line:
@@ -175,6 +192,7 @@ class _DeliveryClass:
 
     def __init__(self) -> None:
         self.members: dict[int, Interest] = {}
+        self.seen = _memory()
         self.all_wanted = True
         """On this connection nobody has left yet: with one member, every row is for that one."""
         self._index: FilterIndex[int] | None = None
@@ -182,8 +200,12 @@ class _DeliveryClass:
     def changed(self) -> None:
         self._index = None
 
-    def choose(self, publications: list[Publication]) -> list[tuple[Interest, list[Publication]]]:
-        """Who gets which of these rows."""
+    def choose(self, batch: PublicationBatch) -> list[tuple[Interest, list[Publication]]]:
+        """Who gets which of the rows that have not come before."""
+        fresh = _fresh(self.seen, batch)
+        if fresh is None:
+            return []
+        publications = fresh.publications()
         if len(self.members) == 1 and self.all_wanted:
             return [(interest, publications) for interest in self.members.values()]
         if self._index is None:
@@ -196,6 +218,20 @@ class _DeliveryClass:
             for number in numbers:
                 chosen.setdefault(number, []).append(publication)
         return [(self.members[number], chosen[number]) for number in sorted(chosen)]
+
+
+def _memory() -> DuplicateFilter:
+    return DuplicateFilter(SEEN_PUBLISHERS_MAX, SEEN_WINDOW, old_is_new=True)
+
+
+def _fresh(seen: DuplicateFilter, batch: PublicationBatch) -> PublicationBatch | None:
+    """What of a batch has not come before; None if everything has."""
+    if len(batch) == 1:
+        return batch if seen.is_new(batch.publisher, batch.first) else None
+    rows = seen.new_rows(batch.publisher, batch.sequences)
+    if rows is None:
+        return batch
+    return batch.select(rows) if len(rows) else None
 
 
 class Inbox:
@@ -273,7 +309,7 @@ class Inbox:
             return []
         hold = _Hold(frame, batch.size)
         concerned = []
-        for interest, rows in members.choose(batch.publications()):
+        for interest, rows in members.choose(batch):
             interest.put(rows, hold)
             concerned.append(interest)
         self._keep(hold)
@@ -289,8 +325,12 @@ class Inbox:
         if interest is None or stored.reader != interest.reader:
             return None  # nobody reads here any more, or it was sent to a former reader
         fresh: list[StoredPublication] = []
-        for offset, (publisher, sequence, record) in stored.numbered():
-            if offset <= interest.handed_offset:
+        further = [row for row in stored.numbered() if row[0] > interest.handed_offset]
+        if further:
+            interest.epochs.begin(stored.epoch, further[0][0])
+            interest.handed_offset = further[-1][0]
+        for offset, (publisher, sequence, record) in further:
+            if not stored.replay and not interest.seen.is_new(publisher, sequence):
                 continue
             row = decode_record(record, publisher, sequence)
             fresh.append(
@@ -308,8 +348,6 @@ class Inbox:
             )
         if not fresh:
             return None
-        interest.epochs.begin(stored.epoch, fresh[0].offset)
-        interest.handed_offset = fresh[-1].offset
         hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
         interest.put([*fresh], hold)
         self._keep(hold)
@@ -367,4 +405,4 @@ class Inbox:
                 if isinstance(first, StoredPublication):
                     interest.handed_offset = first.offset - 1
                     interest.epochs.cut(first.offset)
-                interest.clear_line()
+                interest.expect_line_again()

@@ -71,15 +71,19 @@ class DuplicateFilter:
             a kilobyte. Until half as many are known, nothing is noted of who was heard when.
         window: how far behind the highest a number may arrive; what is older counts as seen. Larger:
             more patience with detours, more memory and work.
+        old_is_new: what is older counts as new instead: rather twice than never.
     """
 
-    def __init__(self, publishers_max: int = 100_000, window: int = 1024) -> None:
+    def __init__(
+        self, publishers_max: int = 100_000, window: int = 1024, *, old_is_new: bool = False
+    ) -> None:
         if publishers_max < 1 or window < 1:
             raise ConfigurationError(
                 f"publishers_max and window must be at least 1, not {publishers_max} and {window}"
             )
         self._publishers_max = publishers_max
         self._window = window
+        self._old_is_new = old_is_new
         self._mask = (1 << window) - 1
         self._publishers: OrderedDict[str, _Seen] = OrderedDict()
         self._latest = min(LATEST, window)
@@ -130,7 +134,9 @@ class DuplicateFilter:
             # A shift by the distance itself would, after a very large jump, be a very large number.
             seen.restart(sequence, (bits << ahead | 1) & self._mask if ahead < self._window else 1)
             return True
-        if -ahead >= self._window or bits >> -ahead & 1:
+        if -ahead >= self._window:
+            return self._old_is_new
+        if bits >> -ahead & 1:
             return False
         seen.restart(seen.highest, bits | 1 << -ahead)
         return True
@@ -143,6 +149,13 @@ class DuplicateFilter:
     def recall(self, publisher: str, highest: int, bits: int | None) -> None:
         """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
         self._publishers[publisher] = _Seen(highest, self._mask if bits is None else bits & self._mask)
+
+    def forget(self, publisher: str, sequence: int) -> None:
+        """A publication that was here is expected again."""
+        seen = self._publishers.get(publisher)
+        if seen is not None and self.has(publisher, sequence):
+            bits = seen.window(self._mask)
+            seen.restart(seen.highest, bits & ~(1 << seen.highest - sequence))
 
     def has(self, publisher: str, sequence: int) -> bool:
         """Whether a publication is known to have been here; nothing is remembered of the question."""
@@ -189,14 +202,14 @@ class DuplicateFilter:
         # The highest number before each row decides how far its window reaches back.
         before = np.concatenate([[seen.highest], np.maximum.accumulate(sequences)[:-1]])
         before = np.maximum(before, seen.highest)
-        new: BoolArray = before - sequences < self._window
+        recent: BoolArray = before - sequences < self._window
         first = np.zeros(len(sequences), np.bool_)
         first[np.unique(sequences, return_index=True)[1]] = True
-        new &= first
+        new = recent & first
         behind = np.flatnonzero(new & (sequences <= seen.highest))
         known = _bools(seen.window(self._mask), self._window)
         new[behind] = ~known[seen.highest - sequences[behind]]
-        return new
+        return new | ~recent if self._old_is_new else new
 
     def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
         ahead = highest - seen.highest

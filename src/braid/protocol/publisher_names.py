@@ -18,7 +18,15 @@ import base64
 import hashlib
 from functools import lru_cache
 
-__all__ = ["EPOCH_FIRST", "EPOCH_LENGTH_MAX", "OPEN", "PublisherNames", "publisher_and_epoch", "short_name"]
+__all__ = [
+    "EPOCH_FIRST",
+    "EPOCH_LENGTH_MAX",
+    "OPEN",
+    "PublisherNames",
+    "publisher_and_epoch",
+    "short_name",
+    "whole_name",
+]
 
 EPOCH_LENGTH_MAX = 64
 
@@ -37,6 +45,11 @@ def publisher_and_epoch(name: str) -> tuple[str, str]:
     """The two parts of a name on the wire; one without an epoch has an empty one."""
     publisher, separator, epoch = name.rpartition("#")
     return (publisher, epoch) if separator else (name, "")
+
+
+def whole_name(publisher: str, epoch: str) -> str:
+    """The name on the wire of which these are the parts."""
+    return f"{publisher}#{epoch}" if epoch else publisher
 
 
 def short_name(name: str) -> str:
