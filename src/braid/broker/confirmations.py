@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from braid.broker.parties import Link, Release
+    from braid.errors import RequestRefusedError
     from braid.routing import RoutingTables
 
 __all__ = ["Installation", "Installations", "Outstanding"]
@@ -40,6 +41,8 @@ class Installation:
     """Called once, with the links that it does not cover: none, unless a partial answer is welcome."""
     late: Callable[[list[str]], None] | None = None
     """Called instead of `done` when there was no more time to wait."""
+    refused: Callable[[RequestRefusedError], None] | None = None
+    """Called instead of `done` when a neighbour cannot carry it."""
     partial: bool = False
     """Whether an answer that covers only the part of the network that can be reached is welcome."""
     deadline_us: int | None = None
@@ -109,6 +112,15 @@ class Outstanding:
             self._release_line()
         key = self._keys.get(request)
         return self.untold_subscription(key) if key is not None else ()
+
+    def refused(self, request: int) -> list[Installation]:
+        """The neighbour refuses a request; returns the installations of this very subscription.
+
+        Those of others that it stands for wait on: it will be taken back, and they told by themselves.
+        """
+        key = self._keys.get(request)
+        told = self.subscriptions[key] if key is not None else None
+        return [each for each in told.waiting if each.key == key] if told is not None else []
 
     def follow(self, release: Release, *, session: bool) -> None:
         """Call this once all advertisements the neighbour was told so far are confirmed.
@@ -201,6 +213,13 @@ class Installations:
         for installation in list(self._by_key.get(key, ())):
             if installation.origin == origin:
                 self._finish(installation)
+
+    def refuse(self, installations: Iterable[Installation], error: RequestRefusedError) -> None:
+        """These cannot be installed everywhere."""
+        for installation in installations:
+            self._finish(installation)
+            if installation.refused is not None:
+                installation.refused(error)
 
     def again(self, installations: Iterable[Installation]) -> None:
         """Something has changed for these."""

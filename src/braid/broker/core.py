@@ -391,7 +391,7 @@ class BrokerCore:
         self._postroom.note(
             "error", "a neighbour refused", neighbour=link.name, code=message.code, reason=message.reason
         )
-        self._subscriptions.confirmed(link, message.request)
+        self._subscriptions.refused(link, message.request, message.reason)
 
     def _refused(self, party: Party, message: Refused) -> None:
         self._postroom.note(

@@ -141,6 +141,7 @@ class OperatorDesk:
                 }
                 for log in self._durables.logs.values()
             },
+            "durable_logs_set_aside": dict(self._durables.set_aside),
             "store_unsafe_bytes": self._durables.unsafe_bytes,
             "store_failed": self._durables.failed,
         }

@@ -13,7 +13,7 @@ from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.log_reading import LogReading
-from braid.broker.on_subscribe import unreached
+from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
 from braid.broker.parties import Client, class_of
 from braid.errors import FilterError, RequestRefusedError
 from braid.protocol.effects import Persist
@@ -70,6 +70,8 @@ class DurableDesk:
             kept: whether there is a store at all.
         """
         self.logs: dict[str, DurableLog] = {}
+        self.set_aside: dict[str, str] = {}
+        """Logs whose filter cannot be read, and why. They stay in the store as they are."""
         self.unsafe_bytes = 0
         """Handed to the store and not yet safe."""
         self._epoch = epoch
@@ -90,7 +92,15 @@ class DurableDesk:
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
-        log = DurableLog.restored(state, self._settings.overtaking_max)
+        try:
+            log = DurableLog.restored(state, self._settings.overtaking_max)
+        except FilterError as error:
+            reason = str(error)[:REASON_LENGTH_MAX]
+            self.set_aside[state.name] = reason
+            self._postroom.note(
+                "error", "a log is set aside: its filter cannot be read", log=state.name, reason=reason
+            )
+            return
         self.logs[log.key] = log
         self._look_at_grant(log)
         self._install(log, self._unasked(log))
@@ -101,6 +111,15 @@ class DurableDesk:
     def _of(self, client: Client, name: str) -> DurableLog | None:
         """The client's log of this name."""
         return self.logs.get(log_key(client.principal.name, name))
+
+    def _require_readable(self, client: Client, name: str) -> None:
+        reason = self.set_aside.get(log_key(client.principal.name, name))
+        if reason is not None:
+            raise RequestRefusedError(
+                f"the durable subscription {name!r} is set aside, because its filter cannot be read: "
+                f"{reason}; its rows are kept until it is dropped",
+                "store",
+            )
 
     # What an owner may hear at present.
 
@@ -148,6 +167,7 @@ class DurableDesk:
                 raise RequestRefusedError(
                     "this broker keeps nothing on disk: start it with a data directory", "store"
                 )
+            self._require_readable(client, message.name)
             log = self._of(client, message.name)
             if log is None:
                 log = self._created(client, message)
@@ -163,7 +183,7 @@ class DurableDesk:
         log.reader_request = message.request
         log.unsettled_bytes = 0
         self._find_place(log, client, message)
-        text = str(log.permitted)
+        text = log.permitted.text if log.permitted is not None else "FALSE"
         self._install(
             log,
             Installation(
@@ -172,7 +192,8 @@ class DurableDesk:
                 done=lambda missing: self._answer_when_safe(
                     client, Done(message.request, text, missing), log
                 ),
-                late=partial(self._unreached, client, message, log),
+                late=lambda missing: self._unreached(client, message, log, unreached(missing)),
+                refused=partial(self._unreached, client, message, log),
                 partial=message.partial,
                 deadline_us=self._subscriptions.deadline_of(message),
             ),
@@ -209,12 +230,12 @@ class DurableDesk:
         self._when_safe.append(answered)
 
     def _unreached(
-        self, client: Client, message: SubscribeDurable, log: DurableLog, missing: list[str]
+        self, client: Client, message: SubscribeDurable, log: DurableLog, error: RequestRefusedError
     ) -> None:
         """The log goes on, and can be read by whoever asks again."""
         if log.reader is client and log.reader_request == message.request:
             self.stop_reading(client, log.key)
-        self._subscriptions.fail(client, message.request, unreached(missing))
+        self._subscriptions.fail(client, message.request, error)
 
     def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:
@@ -228,11 +249,12 @@ class DurableDesk:
             raise _unknown(message.name)
         client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
         filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
+        self._subscriptions.require_carried(filter)
         window = self._settings.overtaking_max
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, window)
         self.logs[log.key] = log
         self._operations.append(
-            CreateLog(log.key, log.owner, str(filter), log.when_full, self._postroom.now_us)
+            CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us)
         )
         return log
 
@@ -269,6 +291,7 @@ class DurableDesk:
         """Send a range of offsets again."""
         log = self._of(client, message.name)
         try:
+            self._require_readable(client, message.name)
             if log is None:
                 raise _unknown(message.name)
             self._require_reader(client, log)
@@ -289,15 +312,21 @@ class DurableDesk:
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""
         log = self._of(client, message.name)
-        if log is None:
+        key = log_key(client.principal.name, message.name)
+        if log is None and key not in self.set_aside:
             self._subscriptions.fail(client, message.request, _unknown(message.name))
             return
+        if log is not None:
+            self._end(log)
+        self.set_aside.pop(key, None)
+        self._operations.append(DeleteLog(key))
+        self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
+
+    def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
         if log.reader is not None:
             self.stop_reading(log.reader, log.key)
         self._subscriptions.withdraw(self._subscription(log))
-        self._operations.append(DeleteLog(log.key))
-        self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
 
     def _displace(self, log: DurableLog, former: Client, client: Client) -> None:
         """The newest reader wins: the one before is often a dead connection. If it lives, it hears of it."""

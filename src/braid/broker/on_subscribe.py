@@ -9,15 +9,17 @@ any publication crosses it.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.confirmations import Installation, Installations
 from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.settling import Pending
-from braid.errors import FilterError, RemoteProtocolError, RequestRefusedError
+from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
+from braid.language.memory import Memory
 from braid.matching import FilterIndex
+from braid.protocol.limits import carried_bytes
 from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
 from braid.routing import ANYTHING, Anchor, RoutingTables, Verb
 
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     from braid.protocol.messages import Message, SubscribeDurable
     from braid.routing import Tell
 
-__all__ = ["SubscriptionDesk", "unreached"]
+__all__ = ["REASON_LENGTH_MAX", "SubscriptionDesk", "read_filter", "unreached"]
+
+# An error may quote a filter; so many characters of it are told.
+REASON_LENGTH_MAX = 4_096
 
 # Subscriptions that are removed together when a client leaves: a few milliseconds.
 LEAVING_PER_STEP = 32
@@ -92,6 +97,7 @@ class SubscriptionDesk:
             if message.key not in client.subscriptions:
                 client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
             filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
+            self.require_carried(filter)
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return
@@ -109,8 +115,9 @@ class SubscriptionDesk:
             Installation(
                 key,
                 None,
-                done=lambda missing: self._done(client, message.request, str(filter), missing),
-                late=lambda missing: self._unreached(client, message, missing),
+                done=lambda missing: self._done(client, message.request, filter.text, missing),
+                late=lambda missing: self._unreached(client, message, unreached(missing)),
+                refused=lambda error: self._unreached(client, message, error),
                 partial=message.partial,
                 deadline_us=self.deadline_of(message),
             ),
@@ -124,11 +131,21 @@ class SubscriptionDesk:
         """When a client's patience ends."""
         return self._postroom.now_us + message.patience_us if message.patience_us > 0 else None
 
-    def _unreached(self, client: Client, message: Subscribe, missing: list[str]) -> None:
+    def require_carried(self, filter: Filter) -> None:
+        """Refuse a filter that does not fit into a message to a neighbour."""
+        size, size_max = len(filter.text.encode()), carried_bytes(self._postroom.settings.frame_bytes_max)
+        if size > size_max:
+            raise RequestRefusedError(
+                f"the filter in force takes {size:,} bytes, and no more than {size_max:,} can be told to "
+                "other brokers: divide it into several",
+                "limit",
+            )
+
+    def _unreached(self, client: Client, message: Subscribe, error: RequestRefusedError) -> None:
         key = client.subscriptions.pop(message.key, None)
         if key is not None:
             self.withdraw(key)
-        self.fail(client, message.request, unreached(missing))
+        self.fail(client, message.request, error)
 
     def unsubscribe_client(self, client: Client, message: Unsubscribe) -> None:
         """A client unsubscribes."""
@@ -144,6 +161,7 @@ class SubscriptionDesk:
         """A client says what it may publish."""
         try:
             filter = client.principal.permitted_advertisement(client.principal.asked_filter(message.filter))
+            self.require_carried(filter)
             if client.advertised is None:
                 client.advertised = FilterIndex()
             elif message.key in client.advertised:
@@ -158,7 +176,7 @@ class SubscriptionDesk:
 
         def known() -> None:
             client.advertising -= 1
-            self._done(client, message.request, str(filter))
+            self._done(client, message.request, filter.text)
             self.when_advertised(client)
 
         self._answer_when_known(tells, known)
@@ -230,11 +248,13 @@ class SubscriptionDesk:
 
     def subscribe_link(self, link: Link, messages: Sequence[Subscribe]) -> None:
         """A neighbour subscribes for whoever is behind it."""
-        items = [
-            (message.key, _filter_of(message))
-            for message in messages
-            if not message.key.startswith(self._own)
-        ]
+        items: list[tuple[str, Filter]] = []
+        for message in messages:
+            if not message.key.startswith(self._own):
+                filter = self._filter_of(link, message)
+                if filter is not None:
+                    items.append((message.key, filter))
+        read = {key for key, _ in items}
         anchors = (
             {message.key: Anchor(message.anchor or link.name, message.exact) for message in messages}
             if self._far
@@ -246,12 +266,13 @@ class SubscriptionDesk:
         for message in messages:
             if message.key.startswith(self._own):
                 self._done(link, message.request)
-            else:
+            elif message.key in read:
                 self.installations.begin(
                     Installation(
                         message.key,
                         link.name,
                         done=partial(self._installed_for, link, link.session, message.request),
+                        refused=partial(self.fail, link, message.request),
                     )
                 )
 
@@ -267,9 +288,11 @@ class SubscriptionDesk:
 
     def advertise_link(self, link: Link, message: Advertise) -> None:
         """A neighbour advertises for whoever is behind it."""
-        filter = _filter_of(message)
         if message.key.startswith(self._own):
             self._done(link, message.request)
+            return
+        filter = self._filter_of(link, message)
+        if filter is None:
             return
         link.stale_advertisements.discard(message.key)
         tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
@@ -287,6 +310,32 @@ class SubscriptionDesk:
         self.installations.again(link.outstanding.confirmed(request))
         if catching_up and not link.outstanding.catching_up:
             self.when_caught_up(link)
+
+    def refused(self, link: Link, request: int, reason: str) -> None:
+        """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
+        error = RequestRefusedError(f"the broker {link.name!r} refuses the filter: {reason}", "refused")
+        self.installations.refuse(link.outstanding.refused(request), error)
+        self.confirmed(link, request)
+
+    def _filter_of(self, link: Link, message: Subscribe | Advertise) -> Filter | None:
+        """What a neighbour's message is about; None for what cannot be read, which is answered so.
+
+        One that keeps to the rules has read it before. Cutting the link would not make it readable, and
+        everybody behind it would suffer.
+        """
+        try:
+            return read_filter(message.filter)
+        except FilterError as error:
+            self._postroom.counters.unreadable += 1
+            self._postroom.note(
+                "error",
+                "a filter from a neighbour cannot be read",
+                neighbour=link.name,
+                key=message.key,
+                reason=str(error)[:REASON_LENGTH_MAX],
+            )
+            self.fail(link, message.request, error)
+            return None
 
     def forget_session(self, link: Link) -> None:
         """The session is over: whoever waits for a confirmation waits for the next session."""
@@ -358,7 +407,7 @@ class SubscriptionDesk:
     def fail(self, party: Party, request: int, error: Exception) -> None:
         """Answer a request with what was wrong with it."""
         code = error.code if isinstance(error, RequestRefusedError) else "filter"
-        self._postroom.tell(party, Failed(request, code, str(error)))
+        self._postroom.tell(party, Failed(request, code, str(error)[:REASON_LENGTH_MAX]))
         if code in ("denied", "limit"):
             self._postroom.note("warning", "request refused", party=party.name, code=code, reason=str(error))
 
@@ -417,15 +466,10 @@ class SubscriptionDesk:
         return self._postroom.now_us - link.down_since_us >= self._postroom.settings.recovery_us_max
 
 
-# The same filters come again: after a reconnection, and at every broker of a simulation.
-_read_filter = lru_cache(maxsize=16_384)(Filter)
-
-
-def _filter_of(message: Subscribe | Advertise) -> Filter:
-    try:
-        return _read_filter(message.filter)
-    except FilterError as error:
-        raise RemoteProtocolError(f"the filter of {message.key!r} is not one: {error}") from None
+# The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was
+# taken apart takes up to some hundred bytes for a character of its text.
+read_filter = Memory(Filter, characters_max=1 << 20)
+"""The filter of a text, remembered."""
 
 
 def unreached(missing: Sequence[str]) -> RequestRefusedError:
@@ -446,9 +490,11 @@ def _message_of(tell: Tell, request: int) -> Message:
         return Unsubscribe(request, tell.key)
     if tell.verb is Verb.UNADVERTISE:
         return Unadvertise(request, tell.key)
+    # As it was written: whoever reads it has accepted as much before, and a canonical text may be longer.
+    text = tell.filter.text if tell.filter is not None else ""
     if tell.verb is Verb.ADVERTISE:
-        return Advertise(request, tell.key, str(tell.filter))
-    return Subscribe(request, tell.key, str(tell.filter), anchor=tell.anchor.broker, exact=tell.anchor.exact)
+        return Advertise(request, tell.key, text)
+    return Subscribe(request, tell.key, text, anchor=tell.anchor.broker, exact=tell.anchor.exact)
 
 
 def _ignore(party: Party) -> None:

@@ -54,6 +54,8 @@ class Counters:
     """Publications dropped for consumers or links that were behind, as they chose."""
     looped: int = 0
     """Publications that had crossed too many links."""
+    unreadable: int = 0
+    """Subscriptions and advertisements of neighbours whose filters could not be read."""
     resent_frames: int = 0
     matched_batches: int = 0
     match_ns: int = 0

@@ -2,7 +2,8 @@
 
 from braid.protocol.batch import PublicationBatch, decode_record, encode_record
 from braid.protocol.channel import Channel, ChannelSettings
-from braid.protocol.codec import FRAME_BYTES_MAX, Frame, FrameDecoder, encode_frames
+from braid.protocol.codec import Frame, FrameDecoder, encode_frames
+from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.protocol.machine import Machine
 
 __all__ = [

@@ -35,9 +35,10 @@ from braid.protocol.client_effects import (
 )
 from braid.protocol.client_inbox import Inbox, Interest
 from braid.protocol.client_outbox import Outbox
-from braid.protocol.codec import FRAME_BYTES_MAX, Frame
+from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
+from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,

@@ -19,6 +19,7 @@ import msgspec
 
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import BATCH_KIND, PublicationBatch
+from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.protocol.messages import UNSEQUENCED, Message
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_BYTES_MAX", "GREETING_BYTES_MAX", "Body", "Frame", "FrameDecoder", "encode_frames"]
 
 Body: TypeAlias = Message | PublicationBatch
-
-# More than this in one frame would let a single peer hold too much memory; senders split their batches.
-FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # As long as it is not known who is at the other end, a greeting is all that is expected.
 GREETING_BYTES_MAX: Final = 64 * 1024

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder
-from braid.protocol.codec import FRAME_BYTES_MAX, GREETING_BYTES_MAX
+from braid.protocol.codec import GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
+from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.runtime.tls import peer_name
 
 if TYPE_CHECKING:

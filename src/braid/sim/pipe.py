@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder, encode_frames
-from braid.protocol.codec import FRAME_BYTES_MAX, GREETING_BYTES_MAX
+from braid.protocol.codec import GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Received, Writable
+from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.sim.models import frame_bytes
 
 if TYPE_CHECKING:
