@@ -188,12 +188,10 @@ class LinkDesk:
         """A broker says hello; returns its link, and whether the session goes on."""
         link = self._link(hello.name)
         resumed = bool(link.agreed) and hello.resumes == link.agreed
-        if not resumed:
-            # The dialler may never hear of it. Then it asks for another one, and gets a new one.
-            self._sessions += 1
-            link.agreed = f"{self._incarnation}/{self._sessions}"
         link.address = hello.address or link.address
-        self._begin(link, hello, resumed)
+        # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
+        self._sessions += 1
+        self._begin(link, hello, "" if resumed else f"{self._incarnation}/{self._sessions}")
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
@@ -219,16 +217,17 @@ class LinkDesk:
                 "the session was given up meanwhile; another one is to begin", "session"
             )
         link = self._link(welcome.name)
-        link.agreed = welcome.resumes or welcome.session
         neighbour = self.neighbours.get(address)
         if neighbour is not None:
             neighbour.broker_id = welcome.name
             neighbour.pause_us = 0
         link.address = welcome.address or address
-        self._begin(link, welcome, resumed)
+        self._begin(link, welcome, "" if resumed else welcome.session)
         return link, resumed
 
-    def _begin(self, link: Link, greeting: Hello | Welcome, resumed: bool) -> None:
+    def _begin(self, link: Link, greeting: Hello | Welcome, session: str) -> None:
+        """Go on with the session there is, or begin the one of this name."""
+        resumed = not session
         if resumed:
             link.again = link.channel.resume(greeting.received)
         link.down_since_us = None
@@ -238,6 +237,7 @@ class LinkDesk:
         if resumed:
             self._postroom.changed(link)
             return
+        link.agreed = ""  # nothing is told before the new one has begun
         self._subscriptions.forget_session(link)
         if link.channel.cares:
             # Their publishers may be gone, and their advertisements with them: so that everybody who
@@ -245,14 +245,15 @@ class LinkDesk:
             self._subscriptions.announce_anything()
         link.channel.restart(greeting.credit)
         link.line.clear()
-        link.incarnation = greeting.incarnation
+        link.agreed, link.incarnation = session, greeting.incarnation
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
     def begun(self, link: Link, resumed: bool, delta: int) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
         self._drop_moved(link.behind)
-        link.told_missing, link.missing = (), ()
+        # What is sent again of a session that goes on may be older than the greeting: say it once more.
+        link.told_missing, link.missing = None, ()
         self.tell_reach()
         if not resumed:
             self.when_begun(link, delta)

@@ -56,7 +56,7 @@ class SubscriptionDesk:
         self.missing: Callable[[], Sequence[str]] = tuple
         """The links of the network that are not there, as far as is known here."""
         self.when_caught_up: Callable[[Link], None] = _ignore
-        """Called when a neighbour has confirmed what it was told when it came up."""
+        """Called when a neighbour may have confirmed what it was told when it came up."""
         self.installations = Installations(self.tables, links, lambda: self.missing())
         self.universal = False
         """Everybody knows that anything may be published here."""
@@ -306,10 +306,8 @@ class SubscriptionDesk:
 
     def confirmed(self, link: Link, request: int) -> None:
         """A neighbour has carried out what it was told."""
-        catching_up = bool(link.outstanding.catching_up)
         self.installations.again(link.outstanding.confirmed(request))
-        if catching_up and not link.outstanding.catching_up:
-            self.when_caught_up(link)
+        self.when_caught_up(link)
 
     def refused(self, link: Link, request: int, reason: str) -> None:
         """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
@@ -419,6 +417,7 @@ class SubscriptionDesk:
 
     def _inform(self, tells: Iterable[Tell]) -> None:
         moved: list[Installation] = []
+        untold: dict[Link, None] = {}
         for tell in tells:
             link = self._links.get(tell.link)
             # Without a session it hears everything when the next one begins; one whose session may be
@@ -431,6 +430,7 @@ class SubscriptionDesk:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
                 moved.extend(link.outstanding.untold_subscription(tell.key))
+                untold[link] = None
             elif tell.verb is Verb.ADVERTISE:
                 link.outstanding.told_advertisement(self._requests)
                 link.channel.retract(partial(_takes_back, tell.key))
@@ -438,6 +438,8 @@ class SubscriptionDesk:
             # subscriptions on the way would go before it comes.
             self._postroom.tell(link, message, in_line=tell.verb is Verb.UNADVERTISE)
         self.installations.again(moved)
+        for link in untold:
+            self.when_caught_up(link)
 
     def _answer_when_known(
         self, tells: Iterable[Tell], done: Callable[[], None], but: Link | None = None

@@ -135,8 +135,8 @@ class Link(Party):
         """Whether it has said everything and confirmed everything since the connection came up."""
         self.told_reach: frozenset[str] = frozenset()
         """The brokers that it was told can be reached through us."""
-        self.told_missing: tuple[str, ...] = ()
-        """The missing links that it was told of."""
+        self.told_missing: tuple[str, ...] | None = None
+        """The missing links that it was told of; None before it was told."""
         self.stale_subscriptions: set[str] = set()
         self.stale_advertisements: set[str] = set()
         self.outstanding = Outstanding()
