@@ -15,6 +15,7 @@ from braid.pipeline.metrics.overlay import (
     Tree,
     end_to_end_paths,
     links_in_use,
+    most_links,
     path_count_shares,
 )
 from tests.pipeline.metric_tables import rows_of, table
@@ -234,3 +235,18 @@ def test_a_delivery_where_no_primary_link_leads_is_an_error(spark: SparkSession)
     delivery = table(spark, "delivery", "publisher sequence broker", ("p", 1, "Z"))
     with pytest.raises(PythonException, match="Z delivered what was published at A, and no primary links"):
         delivery_tree_cost(publication, delivery, links(spark, ("A", "B", "primary"))).collect()
+
+
+def test_the_most_links_of_any_broker_in_any_sample(spark: SparkSession) -> None:
+    loads = table(
+        spark,
+        "broker_load",
+        "at_us broker links",
+        (1_000_000, "A", 2),
+        (1_000_000, "B", 9),
+        (2_000_000, "A", 4),
+        (2_000_000, "B", 5),
+        (2_000_000, "C", None),  # of a machine that does not say
+    )
+    assert rows_of(most_links(loads)) == [("", 9, 5.0)]
+    assert rows_of(most_links(loads, from_us=1_500_000)) == [("", 5, 4.5)]

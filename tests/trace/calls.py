@@ -61,6 +61,7 @@ _PLAIN = {
         SMALL,
         st.none() | COUNTS,
         st.none() | st.floats(0, 1),
+        st.none() | SMALL,
     ),
     "reconfiguration": st.tuples(TIMES, *[NAMES] * 4, st.text(max_size=20)),
     "fault": st.tuples(TIMES, NAMES, NAMES, st.text(max_size=20)),

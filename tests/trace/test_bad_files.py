@@ -130,3 +130,14 @@ def test_what_is_not_there_is_named(trace: Path) -> None:
         read_table(trace, "faults")
     with pytest.raises(ConfigurationError, match="no column 'when'"):
         read_table(trace, "fault", columns=["when"])
+
+
+def test_a_trace_from_before_a_column_that_may_be_empty_is_read(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path, "good") as writer:
+        writer.broker_load(1, 1, "A", *range(9), links=3)
+    (path,) = (tmp_path / "broker_load").iterdir()
+    before = parquet.read_table(path).drop_columns(["links"])
+    write(tmp_path / "broker_load" / "before.parquet", kind="broker_load", table=before)
+    assert problems(tmp_path) == {}
+    assert sorted(map(str, read_table(tmp_path, "broker_load")["links"].to_pylist())) == ["3", "None"]
+    assert len(read_table(tmp_path, "broker_load", columns=["links", "at_us"])) == 2

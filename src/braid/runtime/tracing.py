@@ -298,6 +298,7 @@ class NodeTracing:
                 routing["subscriptions"],
                 max(told, default=0),
                 cpu_us - self._cpu_us,
+                links=found.get("mesh", {}).get("links_in_all"),
             )
         self._sampled_at_us, self._cpu_us, self._counters = at_us, cpu_us, counters
         self._complain()

@@ -32,6 +32,8 @@ class Load(NamedTuple):
     """Bytes that wait, by the neighbour they wait for; those for all clients together under ``""``."""
     subscriptions: int
     covering_set: int
+    links: int | None = None
+    """All its links, whoever opened them; None if it does not say."""
 
 
 _NOTHING = (0, 0, 0, 0, 0, 0)
@@ -61,6 +63,7 @@ def load_of(machine: Machine) -> Load | None:
         queues,
         routing["subscriptions"],
         sum(link["subscriptions_told"] for link in routing["links"].values()),
+        found.get("mesh", {}).get("links_in_all"),
     )
 
 
@@ -178,5 +181,6 @@ class Sampler:
             load.covering_set,
             host.busy_us - before.busy_us if host.node.costs else None,
             (uplink_us - before.uplink_us) / period_us if host.uplink is not None else None,
+            load.links,
         )
         before.counters, before.busy_us, before.uplink_us = load.counters, host.busy_us, uplink_us

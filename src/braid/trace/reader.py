@@ -124,12 +124,22 @@ def read_table(
         if checked.ok:
             try:
                 with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-                    found.append(file.read(columns=names).select(names).cast(wanted))
+                    found.append(_complete(file.read(columns=names), wanted))
             except (OSError, ValueError, pyarrow.ArrowException) as error:
                 checked = FileReport(path, kind, False, f"cannot be read: {str(error).splitlines()[0]}")
         if not checked.ok:
             (report or _complain)(checked)
     return pyarrow.concat_tables(found) if found else wanted.empty_table()
+
+
+def _complete(table: Any, wanted: Any) -> Any:
+    """A table with all columns; those that it was written without hold nothing."""
+    import pyarrow
+
+    for field in wanted:
+        if field.name not in table.schema.names:
+            table = table.append_column(field, pyarrow.nulls(len(table), field.type))
+    return table.select(wanted.names).cast(wanted)
 
 
 def _complain(report: FileReport) -> None:
@@ -181,6 +191,8 @@ def _misshapen(found: Any, kind: str) -> str:
     """Which column is missing or of another type; empty if all are as they should be."""
     for field in schema(kind):
         place = found.get_field_index(field.name)
+        if place < 0 and field.nullable:
+            continue  # it was written before there was such a column
         if place < 0:
             return f"has no column {field.name!r}"
         if found.field(place).type != field.type:

@@ -125,6 +125,12 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("covering_set", "int32", "Those that a neighbour was told; they cover the others."),
         Column("cpu_us", "int64", "Time of the processor within the period.", nullable=True),
         Column("utilisation", "float64", "Share of the uplink's cap that was used.", nullable=True),
+        Column(
+            "links",
+            "int32",
+            "Primary and soft links at the end, whoever opened them, where that is known.",
+            nullable=True,
+        ),
     ),
     "reconfiguration": (
         _AT,

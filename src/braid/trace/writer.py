@@ -279,6 +279,7 @@ class TraceWriter:
         covering_set: int,
         cpu_us: int | None = None,
         utilisation: float | None = None,
+        links: int | None = None,
     ) -> None:
         """What one broker did within a period, and how much it holds."""
         self._row(
@@ -297,6 +298,7 @@ class TraceWriter:
             covering_set,
             cpu_us,
             utilisation,
+            links,
         )
 
     def reconfiguration(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["PRIMARY", "Tree", "end_to_end_paths", "links_in_use", "path_count_shares"]
+__all__ = ["PRIMARY", "Tree", "end_to_end_paths", "links_in_use", "most_links", "path_count_shares"]
 
 PRIMARY = "primary"
 
@@ -44,6 +44,23 @@ def links_in_use(
     return used.select("run", "source", "target", "link").distinct()
 
 
+def most_links(broker_load: DataFrame, *, from_us: int | None = None, to_us: int | None = None) -> DataFrame:
+    """The largest number of links that any broker had in any sample: what `fanout` is a bound on.
+
+    Multipath paper, section 6: the fanout is "the maximum number of communication links, i.e., primary and
+    soft links combined". A soft link counts at both of its ends.
+
+    Returns:
+        `run, links_max, links_mean`: the mean is over all brokers and samples in the interval.
+    """
+    known = within(broker_load, from_us, to_us).where(F.col("links").isNotNull())
+    return (
+        known.groupBy("run")
+        .agg(F.max("links").alias("links_max"), F.avg("links").alias("links_mean"))
+        .orderBy("run")
+    )
+
+
 def end_to_end_paths(links: DataFrame) -> DataFrame:
     """The number of distinct forwarding paths between all ordered pairs of brokers.
 
@@ -51,7 +68,7 @@ def end_to_end_paths(links: DataFrame) -> DataFrame:
 
         f(destination) = 1,    f(v) = sum of f(w) over links v -> w with w on the primary path to it
 
-    Primary links serve both directions, a soft link serves its owner: `source` sends to `target`.
+    Primary links serve both directions, a soft link those ends that `links` has as a `source`.
 
     Args:
         links: `run, source, target, link`, such as `links_in_use` gives.

@@ -28,7 +28,7 @@ from braid.pipeline.metrics.forwarding import (
     throughput,
 )
 from braid.pipeline.metrics.ordering import ordering_degree, ordering_degree_by_sequence
-from braid.pipeline.metrics.overlay import end_to_end_paths, links_in_use, path_count_shares
+from braid.pipeline.metrics.overlay import end_to_end_paths, links_in_use, most_links, path_count_shares
 from braid.pipeline.metrics.state import covering_set_size, state_distribution, state_per_peer
 from braid.pipeline.metrics.traffic import (
     control_overhead,
@@ -112,6 +112,7 @@ _ALL = (
     Metric("message_size", "multipath, section 8", ("hop",), message_size),
     Metric("control_overhead", "multipath, section 7", ("link_sample",), control_overhead),
     Metric("covering_set", "multipath, Figure 12", ("broker_load",), covering_set_size),
+    Metric("most_links", "multipath, section 6", ("broker_load",), most_links),
     Metric("paths", "multipath, Figure 1", ("link_sample",), end_to_end_paths, links_in_use),
     Metric("path_shares", "multipath, Figure 1", ("link_sample",), path_count_shares, _paths),
     Metric("tree_cost", "self-organising, Eq. 1-2", ("publication", "delivery", "link_sample"), _tree_cost),

@@ -159,6 +159,7 @@ def _measure(evidence: Evidence) -> Findings:
     periods = forwarding_periods(measured, duration_s)
     samples = forwarding_samples(measured, periods, duration_s, (FROM_COLD, CONVERGED))
     samples += _costs(measured, periods, duration_s)
+    samples += _links(measured)
     samples += _covering(_part(evidence, [_COVERING]))
     samples += _slowly(_part(evidence, DATASETS, slow=True), duration_s)
     curves = [yield_chart(measured, periods, dataset, duration_s) for dataset in DATASETS]
@@ -194,6 +195,17 @@ def _costs(evidence: Evidence, periods: Mapping[str, Sequence[Period]], duration
         for key, share in exchange_shares(evidence, from_us=from_us).items():
             add(exchange_metric(evidence.runs[key]), evidence.runs[key], window, share)
     return [sample for of_metric in samples.values() for sample in of_metric]
+
+
+def _links(evidence: Evidence) -> list[Sample]:
+    """How many links the broker with the most of them ever had: what the fanout stands for."""
+    from braid.pipeline.metrics.overlay import most_links
+
+    samples = []
+    for run, row in evidence.by_run(most_links(evidence.traces.broker_load)):
+        labels = labels_of(run, FROM_COLD)
+        samples.append(Sample("links_max", labels, run.seed, row["links_max"]))
+    return samples
 
 
 def _slowly(evidence: Evidence, duration_s: float) -> list[Sample]:
@@ -296,6 +308,8 @@ EXPERIMENT = Experiment(
         "because that costs time and memory for each delivery. In them `duplicates` counts publications that "
         "a client got again. `second_arrivals` counts those that came to a broker again: with SB a broker "
         "may get one copy for itself and another one to pass on; the yield counts both as sent.",
+        "The fanout bounds all links of a broker, those that others opened to it included. `links_max` is "
+        "the largest number that any broker had in any sample of the run; with several seeds its mean.",
         "S0 has no soft links; its rows carry the fanout of the others for comparison only.",
         "What SB costs: `header_bytes_per_message` is the mean size of a publication on a link beyond that "
         "with S0; `link_state_bytes_share` the share of link states in all bytes between brokers; "
