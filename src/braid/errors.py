@@ -241,6 +241,9 @@ class AccessDeniedError(RequestRefusedError):
 class StoreError(NetworkError):
     """The durable store could not do what was asked."""
 
+    temporary: bool = False
+    """Whether the same may succeed later, such as when there is room on the disk again."""
+
 
 class DirectoryError(NetworkError):
     """The directory of brokers could not do what was asked."""

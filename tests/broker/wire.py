@@ -6,7 +6,7 @@ through the real codec. Connections can be cut, brokers killed and started again
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
@@ -24,6 +24,7 @@ from braid.protocol.messages import (
     Message,
     Ping,
     Pong,
+    Settled,
     StoredPublications,
     Welcome,
 )
@@ -132,6 +133,9 @@ class WireClient:
             elif isinstance(body, Acknowledgement):
                 for numbers in self.channel.acknowledged(body):
                     self.cares.extend(numbers)
+            elif isinstance(body, Settled):
+                for numbers in self.channel.settled_apart(body.frames):
+                    self.cares.extend(numbers)
             elif isinstance(body, Ping):
                 self._say(Pong(body.number))
             else:
@@ -174,6 +178,9 @@ class Network:
         self.frozen_stores: set[str] = set()
         self.holes: set[tuple[str, str]] = set()
         """Pairs of brokers: what the first sends to the second vanishes, and nobody notices."""
+        self.full_stores: set[str] = set()
+        """Those whose disk is full: they can be read, and refuse all work."""
+        self.refused_work: Counter[str] = Counter()
         self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
         """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
@@ -320,9 +327,15 @@ class Network:
                 continue
             del self._store_queue[index]
             store = self.stores[name]
-            if isinstance(effect, Persist):
-                store.apply(effect.operations)
-                answer: Input = Persisted(effect.token)
+            if isinstance(effect, Persist) and name in self.full_stores:
+                self.refused_work[name] += 1
+                answer: Input = Persisted(effect.token, "the disk is full", temporary=True)
+            elif isinstance(effect, Persist):
+                try:
+                    store.apply(effect.operations)
+                    answer = Persisted(effect.token)
+                except StoreError as error:
+                    answer = Persisted(effect.token, str(error))
             else:
                 try:
                     rows = store.read(effect.name, effect.first, effect.last, effect.bytes_max)

@@ -38,6 +38,7 @@ from braid.protocol.inputs import (
     Opened,
     Persisted,
     Received,
+    Resources,
     Tick,
     Writable,
 )
@@ -279,6 +280,8 @@ class BrokerCore:
             self._broken(stimulus.connection, "malformed", stimulus.reason)
         elif isinstance(stimulus, Persisted):
             self._durables.persisted(stimulus)
+        elif isinstance(stimulus, Resources):
+            self._durables.pressure.looked_at(stimulus)
         elif isinstance(stimulus, LogRead):
             self._durables.reading.was_read(stimulus)
         elif isinstance(stimulus, Drain):
@@ -294,7 +297,7 @@ class BrokerCore:
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
-        self._durables.collect()
+        self._durables.work.collect()
         effects = self._postroom.collect()
         self._deadline_us = self._next_deadline_us()
         self._calm = not (self._links.holding or self._draining.begun) and self._tidy_at_us is None
@@ -513,7 +516,9 @@ class BrokerCore:
         for connection in self._reception.overdue():
             self._broken(connection, "late", "no greeting came in time")
         self._turns.review()
+        self._durables.work.review()
         for party in list(self._reception.parties.values()):
+            self._publish.tell_apart(party)
             silent_us = now_us - party.heard_at_us
             stalled = party.behind_since_us is not None and isinstance(party, Client)
             if silent_us > 3 * self.settings.heartbeat_us and party.connection is not None:
@@ -555,7 +560,8 @@ class BrokerCore:
     @property
     def ready(self) -> bool:
         """Whether publications are accepted."""
-        return self._links.ready and not self._draining.begun and not self._durables.failed
+        short = self._durables.work.failed or self._durables.pressure.short
+        return self._links.ready and not self._draining.begun and not short
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""

@@ -105,7 +105,7 @@ class Draining:
     def _busy(self) -> bool:
         return (
             self._publish.unrouted
-            or not self._durables.idle
+            or not self._durables.work.idle
             or any(client.unrouted for client in self._reception.clients)
             or any(not party.channel.idle for party in self._reception.parties.values())
         )

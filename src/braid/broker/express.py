@@ -269,7 +269,7 @@ class Express:
             for log in way.logs:
                 self._durables.append(log, batch, None, party)
             if way.logs:
-                self._durables.collect()
+                self._durables.work.collect()
         if not way.kept:
             self._add_up(source, (way,))
 

@@ -143,7 +143,9 @@ class OperatorDesk:
             },
             "durable_logs_set_aside": dict(self._durables.set_aside),
             "store_unsafe_bytes": self._durables.unsafe_bytes,
-            "store_failed": self._durables.failed,
+            "store_failed": self._durables.work.failed,
+            "disk_low": self._durables.pressure.disk_low,
+            "memory_high": self._durables.pressure.memory_high,
         }
 
     # Operations.

@@ -15,8 +15,9 @@ from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.log_reading import LogReading
 from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
 from braid.broker.parties import Client, class_of
+from braid.broker.pressure import Pressure
+from braid.broker.store_work import StoreWork
 from braid.errors import FilterError, RequestRefusedError
-from braid.protocol.effects import Persist
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.log import (
     AcknowledgeLog,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
-    from braid.protocol.log import LogState, StoreOperation
+    from braid.protocol.log import LogState
     from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
 
 __all__ = ["DurableDesk"]
@@ -82,13 +83,9 @@ class DurableDesk:
         self.principal_of: Callable[[str], Principal | None] = lambda name: None
         """Whom a name stands for at present; None for nobody."""
         self.reading = LogReading(postroom, subscriptions, self._require_reader)
-        self._operations: list[StoreOperation] = []
-        self._when_safe: list[Callable[[], None]] = []
-        self._unsafe: dict[int, list[Callable[[], None]]] = {}
-        self._tokens = 0
+        self.work = StoreWork(postroom)
+        self.pressure = Pressure(postroom)
         self._bottleneck = Bottleneck("the store")
-        self.failed = False
-        """The store has refused work: what is durable is not safe here."""
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
@@ -227,7 +224,7 @@ class DurableDesk:
             self._postroom.tell(client, answer)
             self.reading.feed(log)
 
-        self._when_safe.append(answered)
+        self.work.when_safe(answered)
 
     def _unreached(
         self, client: Client, message: SubscribeDurable, log: DurableLog, error: RequestRefusedError
@@ -253,9 +250,7 @@ class DurableDesk:
         window = self._settings.overtaking_max
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, window)
         self.logs[log.key] = log
-        self._operations.append(
-            CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us)
-        )
+        self.work.ask(CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us))
         return log
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
@@ -285,7 +280,7 @@ class DurableDesk:
         offset = min(offset, log.safe_offset - 1)
         if offset > log.acknowledged:
             log.acknowledged = offset
-            self._operations.append(AcknowledgeLog(log.key, offset))
+            self.work.ask(AcknowledgeLog(log.key, offset))
 
     def replay(self, client: Client, message: Replay) -> None:
         """Send a range of offsets again."""
@@ -319,8 +314,8 @@ class DurableDesk:
         if log is not None:
             self._end(log)
         self.set_aside.pop(key, None)
-        self._operations.append(DeleteLog(key))
-        self._when_safe.append(partial(self._postroom.tell, client, Done(message.request)))
+        self.work.ask(DeleteLog(key))
+        self.work.when_safe(partial(self._postroom.tell, client, Done(message.request)))
 
     def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
@@ -366,24 +361,27 @@ class DurableDesk:
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
-                self._when_safe.append(pending.share())
+                self.work.when_safe(pending.share())
             return
         bits = log.stored.window_of(publisher)[1]
         recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
         first = log.next_offset
         if log.epochs.current != self._epoch:
             log.epochs.begin(self._epoch, first)
-            self._operations.append(BeginEpoch(log.key, self._epoch))
+            self.work.ask(BeginEpoch(log.key, self._epoch))
         log.next_offset += len(rows)
         size = sum(map(size_of, rows))
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
-        self._operations.append(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
-        self._when_safe.append(partial(self._appended, log, first, rows, size))
+        self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
+        self.work.when_safe(partial(self._appended, log, first, rows, size))
         if pending is not None:
-            self._when_safe.append(pending.share())
+            self.work.when_safe(pending.share())
         if self.unsafe_bytes > self._settings.persist_bytes_max:
             self._bottleneck.hold_up(source)
+        if isinstance(source, Client):
+            # A link carries what others publish for others, too: it is held up only where memory must be.
+            self.pressure.stores(source)
 
     def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
         self.unsafe_bytes -= size
@@ -399,44 +397,20 @@ class DurableDesk:
     def keep_neighbour(self, link: Link, address: str) -> None:
         """Remember a neighbour, so that after a restart its share is kept until it speaks."""
         if self._kept:
-            self._operations.append(KeepNeighbour(link.name, address))
+            self.work.ask(KeepNeighbour(link.name, address))
 
     def forget_neighbour(self, name: str) -> None:
         """Its share is not kept any more."""
         if self._kept:
-            self._operations.append(ForgetNeighbour(name))
+            self.work.ask(ForgetNeighbour(name))
 
     # The store's answers.
 
     def persisted(self, answer: Persisted) -> None:
-        """Store work is done."""
-        waiting = self._unsafe.pop(answer.token, [])
-        if answer.error is not None:
-            # Nothing of it counts as safe: senders keep it, and logs refuse what would leave a gap.
-            self.failed = True
-            self._postroom.note("error", "the store failed", reason=answer.error)
-            return
-        for then in waiting:
-            then()
+        """Store work is done, or is not."""
+        self.work.persisted(answer)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
             self._postroom.open(self._bottleneck)
-
-    def collect(self) -> None:
-        """At the end of a turn: ask for all its store work in one transaction."""
-        while self._when_safe and not self._operations and not self._unsafe:
-            waiting, self._when_safe = self._when_safe, []
-            for then in waiting:
-                then()
-        if self._operations or self._when_safe:
-            self._tokens += 1
-            self._unsafe[self._tokens], self._when_safe = self._when_safe, []
-            operations, self._operations = self._operations, []
-            self._postroom.effect(Persist(self._tokens, operations))
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is on its way to the store."""
-        return not self._operations and not self._unsafe
 
 
 def _unknown(name: str) -> RequestRefusedError:

@@ -43,6 +43,9 @@ UNROUTED = "unrouted"
 # Publications of clients that left before these were routed. All of a few clients' windows fit.
 LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 
+# Numbers in one message about frames that are settled apart.
+SETTLED_FRAMES_MAX = 10_000
+
 Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 
 
@@ -116,6 +119,7 @@ class PublishDesk:
         checked = [
             self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
         ]
+        self._durables.pressure.publishes(client)
         kept = bool(client.unrouted)
         client.unrouted.extend(checked)
         if not kept:
@@ -270,6 +274,12 @@ class PublishDesk:
                 self._postroom.tell(link, Settled([sequence]))
 
         return tell
+
+    def tell_apart(self, party: Party) -> None:
+        """Tell which frames are settled behind one that has been waited for too long."""
+        frames = party.line.done_apart()
+        for first in range(0, len(frames), SETTLED_FRAMES_MAX):
+            self._postroom.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
     def _delegated_arrived(
         self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None

@@ -104,6 +104,14 @@ class BrokerSettings:
     """Recent rows of one log kept in memory, so that a reader who keeps up costs no reads."""
     persist_bytes_max: int = 64 * 1024 * 1024
     """Rows handed to the store and not yet safe. Beyond it publishers get no more credit."""
+    disk_low_bytes: int = 64 * 1024 * 1024
+    """Free bytes on the store's disk below which clients whose publications are stored get no more credit,
+    and the broker is not ready. Higher: more room for what is under way, and for tidying up."""
+    disk_high_bytes: int = 128 * 1024 * 1024
+    """Free bytes from which on they get credit again."""
+    memory_bytes_max: int = 0
+    """Memory of the process from which on clients that publish get no more credit, until it takes a tenth
+    less; 0: no limit. It must be well above what the broker needs for its subscriptions."""
     drain_us_max: int = 10_000_000
     """How long a broker that was asked to stop waits for others to take what it holds."""
 
@@ -132,6 +140,11 @@ class BrokerSettings:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.hops_max > 255:
             raise ConfigurationError(f"hops_max must be at most 255, not {self.hops_max}")
+        if not 0 <= self.disk_low_bytes <= self.disk_high_bytes or self.memory_bytes_max < 0:
+            raise ConfigurationError(
+                f"disk_low_bytes ({self.disk_low_bytes}) must not exceed disk_high_bytes "
+                f"({self.disk_high_bytes}), and neither they nor memory_bytes_max may be negative"
+            )
         if self.redial_us_min > self.redial_us_max:
             raise ConfigurationError(
                 f"redial_us_min ({self.redial_us_min}) must not exceed redial_us_max ({self.redial_us_max})"

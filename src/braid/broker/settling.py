@@ -59,11 +59,7 @@ class Pending:
 class SettleLine:
     """The pending batches from one sender, in the order of their frames."""
 
-    __slots__ = (
-        "_changed",
-        "_channel",
-        "waiting",
-    )
+    __slots__ = ("_apart", "_changed", "_channel", "_first_before", "waiting")
 
     def __init__(self, channel: Channel[Callable[[], None]], changed: Callable[[], None]) -> None:
         self._channel = channel
@@ -71,6 +67,10 @@ class SettleLine:
         self.waiting: OrderedDict[int, Pending] = OrderedDict()
         """What is pending of frames, by their numbers. What is done goes, also from behind what is not: the
         first may wait long for a broker that is down."""
+        self._apart: list[int] = []
+        """What is done behind what is not."""
+        self._first_before = 0
+        """What was waited for when somebody last asked what is done apart."""
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -84,7 +84,10 @@ class SettleLine:
     def _done(self, sequence: int, pending: Pending) -> None:
         if self.waiting.get(sequence) is pending:  # otherwise it is of a session that has ended
             del self.waiting[sequence]
-            self.advance()
+            if self.waiting and next(iter(self.waiting)) < sequence:
+                self._apart.append(sequence)
+            else:
+                self.advance()
 
     def advance(self) -> None:
         """Tell the channel how far everything is settled."""
@@ -93,9 +96,24 @@ class SettleLine:
             self._channel.settled = settled
             self._changed()
 
+    def done_apart(self) -> list[int]:
+        """Frames that are done and were not told, because the one before them has been waited for since the
+        last time this was asked. They need not wait for it: it may be long, such as for a disk that is full.
+        """
+        first = next(iter(self.waiting), 0)
+        stuck = first > 0 and first == self._first_before
+        self._first_before = first
+        if not stuck or not self._apart:
+            if not first:
+                self._apart.clear()
+            return []
+        apart, self._apart = self._apart, []
+        return [frame for frame in apart if frame > self._channel.settled]
+
     def clear(self) -> None:
         """The sender's session has ended: nobody waits for these any more."""
         self.waiting.clear()
+        self._apart.clear()
 
 
 class Unsettled:

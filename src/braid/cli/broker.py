@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from braid.broker.access import AccessPolicy
@@ -36,6 +37,7 @@ from braid.runtime.http import HttpServer, operator_routes
 from braid.runtime.logs import announce, configure_logs
 from braid.runtime.metrics import Metrics, TurnTimes
 from braid.runtime.node import Node
+from braid.runtime.resources import resources_of
 from braid.runtime.store import SqliteStore, StoreThread
 from braid.runtime.tls import (
     Address,
@@ -116,6 +118,7 @@ async def _run(configuration: Configuration) -> None:
                 store=store,
                 server_tls=server_tls,
                 client_tls=client_tls,
+                resources=partial(resources_of, configuration.store.data_dir),
                 on_turn=_Observer(core, turns),
                 tracing=tracing,
             )
@@ -283,6 +286,10 @@ def _why_not_ready(core: BrokerCore) -> str:
     found = core.statistics()
     if found["store_failed"]:
         return "the store has failed; the log says how"
+    if found["disk_low"]:
+        return "the disk is nearly full"
+    if found["memory_high"]:
+        return "memory is short"
     if not found["ready"]:
         return "waiting for the tables of the neighbours"
     return "shutting down"

@@ -182,7 +182,14 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
 }
 _OWN_TABLES = ("soft_links", "link", "client")
 # Whole numbers that may be 0; all others are 1 or more.
-_FROM_ZERO = {("broker", "delta"), ("soft_links", "candidates_max"), ("soft_links", "rest_reviews")}
+_FROM_ZERO = {
+    ("broker", "delta"),
+    ("broker", "disk_low_bytes"),
+    ("broker", "disk_high_bytes"),
+    ("broker", "memory_bytes_max"),
+    ("soft_links", "candidates_max"),
+    ("soft_links", "rest_reviews"),
+}
 # Texts that are one of a few.
 _CHOICES = {("broker", "strategy"): Literal[tuple(STRATEGIES)]}
 # What is only true of the file.

@@ -28,6 +28,7 @@ __all__ = [
     "Progressed",
     "PublicationsDiscarded",
     "PublicationsRefused",
+    "SettledApart",
 ]
 
 SECOND_US = 1_000_000
@@ -120,6 +121,13 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class SettledApart:
+    """These publications are safe with everybody, although some before them are not."""
+
+    sequences: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PublicationsRefused:
     """The broker did not take these; comes before the `Progressed` that includes them."""
 
@@ -153,6 +161,7 @@ ClientEffect: TypeAlias = (
     | Arrived
     | Ended
     | Progressed
+    | SettledApart
     | PublicationsRefused
     | PublicationsDiscarded
     | Lost

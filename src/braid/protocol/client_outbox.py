@@ -40,7 +40,7 @@ def batch_overhead(publisher: str) -> int:
 class Outbox:
     """The sending half of a client's session."""
 
-    def __init__(self, channel: Channel[int], publisher: str, first_sequence: int) -> None:
+    def __init__(self, channel: Channel[range], publisher: str, first_sequence: int) -> None:
         self.publisher = publisher
         self.last_sequence = first_sequence - 1
         """Of the newest publication."""
@@ -131,7 +131,7 @@ class Outbox:
             receipt=receipt,
         )
         self._batch_bytes_max = max(self._batch_bytes_max, batch.size)
-        self._channel.offer(batch, first + len(records) - 1 if manner & ACKNOWLEDGED else None)
+        self._channel.offer(batch, range(first, first + len(records)) if manner & ACKNOWLEDGED else None)
 
     def sent(self, frames: Sequence[Frame]) -> None:
         """These were taken from the channel and are being written."""
@@ -148,8 +148,8 @@ class Outbox:
             RemoteProtocolError: it claims what cannot be.
         """
         before = (self.received, self.settled)
-        for sequence in self._channel.acknowledged(acknowledgement):
-            self.settled = max(self.settled, sequence)
+        for sequences in self._channel.acknowledged(acknowledgement):
+            self.settled = max(self.settled, sequences[-1])
         while self._under_way and self._under_way[0][0] <= acknowledgement.received:
             # After a new connection older publications may come by again, so this is a maximum.
             self.received = max(self.received, self._under_way.popleft()[1])
@@ -167,6 +167,15 @@ class Outbox:
         if discarded.highest > self.last_sequence:
             return discarded.sequences
         return [sequence for sequence in discarded.sequences if sequence > self._sent_before]
+
+    def settled_apart(self, frames: Sequence[int]) -> list[int]:
+        """The broker says that single frames are settled, although some before them are not.
+
+        Returns the publications in them, which are safe with everybody.
+        """
+        apart = [sequence for sequences in self._channel.settled_apart(frames) for sequence in sequences]
+        self._conclude()
+        return apart
 
     def restarted(self, publisher: str, frame_bytes_max: int) -> list[int]:
         """A new connection: what it may not have waits in the channel again.

@@ -32,6 +32,7 @@ from braid.protocol.client_effects import (
     Progressed,
     PublicationsDiscarded,
     PublicationsRefused,
+    SettledApart,
 )
 from braid.protocol.client_inbox import Inbox, Interest
 from braid.protocol.client_outbox import Outbox
@@ -53,6 +54,7 @@ from braid.protocol.messages import (
     PublishDiscarded,
     PublishRefused,
     Refused,
+    Settled,
     StoredPublications,
     Welcome,
 )
@@ -97,7 +99,7 @@ class ClientSession:
         self.frame_bytes_max = FRAME_BYTES_MAX
         self._random = random
         self._effects: list[ClientEffect] = []
-        self._channel: Channel[int] = Channel(settings.channel)
+        self._channel: Channel[range] = Channel(settings.channel)
         self.outbox = Outbox(self._channel, settings.publisher, settings.first_sequence)
         self.inbox = Inbox()
         self.desk = Desk(self.inbox, self._tell, self._emit)
@@ -427,6 +429,10 @@ class ClientSession:
             if reader is not None:
                 self._arrived(reader)
             self._settle()
+        elif isinstance(body, Settled):
+            apart = self.outbox.settled_apart(body.frames)
+            self._effects.append(SettledApart(tuple(apart)))
+            self._effects.append(Progressed(self.outbox.received, self.outbox.settled))
         elif isinstance(body, LogReset):
             self.desk.log_reset(body)
         elif isinstance(body, Done):

@@ -25,6 +25,7 @@ __all__ = [
     "Opened",
     "Persisted",
     "Received",
+    "Resources",
     "Tick",
     "Writable",
 ]
@@ -84,6 +85,8 @@ class Persisted:
 
     token: int
     error: str | None = None
+    temporary: bool = False
+    """Whether the same work may succeed later, such as when there is room on the disk again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,16 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What there is of what may run out; None where nobody looked."""
+
+    disk_free_bytes: int | None = None
+    """What the store's disk has left for us."""
+    memory_bytes: int | None = None
+    """What the process takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: the deadline that was asked for is here."""
 
@@ -105,4 +118,6 @@ class Drain:
     """Finish what is under way and take on nothing new."""
 
 
-Input: TypeAlias = Opened | Received | Malformed | Closed | Writable | Persisted | LogRead | Tick | Drain
+Input: TypeAlias = (
+    Opened | Received | Malformed | Closed | Writable | Persisted | LogRead | Resources | Tick | Drain
+)

@@ -38,6 +38,7 @@ from braid.protocol.client_effects import (
     Progressed,
     PublicationsDiscarded,
     PublicationsRefused,
+    SettledApart,
 )
 from braid.protocol.client_outbox import BATCH_BYTES
 from braid.protocol.client_session import ClientSession
@@ -542,6 +543,8 @@ class Client:
                 reader._wake()
         elif isinstance(effect, Progressed):
             self.receipts.progressed(effect.received, effect.settled)
+        elif isinstance(effect, SettledApart):
+            self.receipts.settled_apart(effect.sequences)
         elif isinstance(effect, Answered):
             self._answered(effect)
         elif isinstance(effect, Ended):

@@ -102,6 +102,8 @@ class ReceiptBook:
         self._hurry = hurry
         self._received = first_sequence - 1
         self._settled = 0
+        self._apart: set[int] = set()
+        """What is settled beyond that, although something before it is not."""
         self._refused: OrderedDict[int, BraidError] = OrderedDict()
         self._failure: BraidError | None = None
         # (sequence number, a number to tell equals apart, who waits), the earliest first.
@@ -132,12 +134,17 @@ class ReceiptBook:
 
     def is_done(self, sequence: int, acknowledged: bool) -> bool:
         """Whether it is known what became of a publication."""
+        return self._failure is not None or self._is_known(sequence, acknowledged)
+
+    def _is_known(self, sequence: int, acknowledged: bool) -> bool:
+        """Whether the broker has told what became of it."""
         through = self._settled if acknowledged else self._received
-        return sequence <= through or sequence in self._refused or self._failure is not None
+        apart = acknowledged and sequence in self._apart
+        return sequence <= through or apart or sequence in self._refused
 
     async def wait(self, sequence: int, acknowledged: bool) -> None:
         """Return when a publication has arrived (or is settled), or raise what became of it."""
-        if sequence > (self._settled if acknowledged else self._received) and sequence not in self._refused:
+        if not self._is_known(sequence, acknowledged):
             if self._failure is not None:
                 raise copy(self._failure)  # each raiser adds its own traceback
             future: asyncio.Future[None] = self._loop.create_future()
@@ -152,7 +159,8 @@ class ReceiptBook:
     async def wait_through(self, sequence: int, acknowledged_sequence: int) -> None:
         """Return when everything up to here has arrived, and is settled as far as that was asked for."""
         for wanted, acknowledged in ((sequence, False), (acknowledged_sequence, True)):
-            if wanted > (self._settled if acknowledged else self._received):
+            # (That one alone may be settled before others are.)
+            while wanted > (self._settled if acknowledged else self._received):
                 # A refusal concerns whoever holds that receipt; here it only means that this one is done.
                 future: asyncio.Future[None] = self._loop.create_future()
                 if self._failure is not None:
@@ -165,11 +173,20 @@ class ReceiptBook:
     def progressed(self, received: int, settled: int) -> None:
         """The session has heard how far the broker has come."""
         self._received, self._settled = received, settled
+        if self._apart:
+            self._apart = {sequence for sequence in self._apart if sequence > settled}
         for waiting, through in ((self._receiving, received), (self._settling, settled)):
             while waiting and waiting[0][0] <= through:
                 future = heappop(waiting)[2]
                 if not future.done():
                     future.set_result(None)
+
+    def settled_apart(self, sequences: Iterable[int]) -> None:
+        """These are settled, although something before them is not."""
+        self._apart.update(sequences)
+        for sequence, _, future in self._settling:
+            if sequence in self._apart and not future.done():
+                future.set_result(None)
 
     def refused(self, sequences: Iterable[int], error: BraidError) -> None:
         """The broker did not take these."""

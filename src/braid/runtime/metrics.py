@@ -66,7 +66,9 @@ _GAUGES: Final = {
     "links_up": "Neighbours with a connection.",
     "ready": "1 when publications are accepted.",
     "store_unsafe_bytes": "Bytes handed to the store and not yet safe on disk.",
-    "store_failed": "1 when the store has failed; only a restart helps.",
+    "store_failed": "1 when the store takes nothing; the log says whether it is tried again.",
+    "disk_low": "1 when the disk is nearly full and publishers of stored publications wait.",
+    "memory_high": "1 when memory is short and publishers wait.",
 }
 _LINK_GAUGES: Final = {
     "link_waiting_bytes": "Bytes waiting to be sent to a neighbour.",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from braid.protocol import Machine
     from braid.protocol.effects import Effect
-    from braid.protocol.inputs import Input
+    from braid.protocol.inputs import Input, Resources
     from braid.protocol.log import Sweep
     from braid.runtime.store import StoreThread
     from braid.runtime.tracing import NodeTracing
@@ -38,6 +38,8 @@ DIAL_TIMEOUT_S: Final = 5.0
 BACKLOG: Final = 1024
 # How often old rows are looked for in the store.
 SWEEP_S: Final = 10.0
+# How often the machine is told how much disk and memory there is.
+LOOK_S: Final = 1.0
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -53,6 +55,7 @@ class Node:
         store: StoreThread | None = None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        resources: Callable[[], Resources] | None = None,
         on_turn: Callable[[Input, int], None] | None = None,
         tracing: NodeTracing | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class Node:
             store: where durable rows are kept, if anywhere.
             server_tls: for connections that are accepted; None for plain ones.
             client_tls: for connections to `braids://` addresses.
+            resources: looks how much there is of what may run out; the machine is told every second.
             on_turn: told after every turn what it was about and how many microseconds it took.
             tracing: writes down what happens in each turn.
         """
@@ -73,6 +77,8 @@ class Node:
         self._store = store
         self._server_tls = server_tls
         self._client_tls = client_tls
+        self._resources = resources
+        self._looking: asyncio.TimerHandle | None = None
         self._on_turn = on_turn
         self._tracing = tracing
         self._loop = asyncio.get_running_loop()
@@ -105,6 +111,7 @@ class Node:
         self.report(Tick())
         if self._store is not None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        self._look()
 
     async def drain(self) -> None:
         """Ask the machine to finish, and wait until it has; it bounds that itself."""
@@ -116,7 +123,7 @@ class Node:
     async def stop(self) -> None:
         """End everything now."""
         self._stopped = True
-        for timer in (self._timer, self._sweeping):
+        for timer in (self._timer, self._sweeping, self._looking):
             if timer is not None:
                 timer.cancel()
         for server in self._servers:
@@ -263,7 +270,7 @@ class Node:
 
     def _persist(self, effect: Persist) -> None:
         def done(error: StoreError | None) -> None:
-            self._from_store(Persisted(effect.token, None if error is None else str(error)))
+            self._from_store(_persisted(effect.token, error))
 
         if self._store is None:
             self.report(Persisted(effect.token, "there is no store"))
@@ -271,7 +278,7 @@ class Node:
         try:
             self._store.submit(effect.operations, done)
         except StoreError as error:
-            self.report(Persisted(effect.token, str(error)))
+            self.report(_persisted(effect.token, error))
 
     def _read(self, effect: ReadLog) -> None:
         def done(found: object) -> None:
@@ -292,6 +299,12 @@ class Node:
         """On the store's thread: hand the answer to the loop, unless it has ended."""
         if not self._stopped:
             self._loop.call_soon_threadsafe(self.report, answer)
+
+    def _look(self) -> None:
+        """Tell the machine from time to time how much disk and memory there is."""
+        if self._resources is not None:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
+            self.report(self._resources())
 
     def _sweep(self) -> None:
         """Remove old rows from time to time."""
@@ -316,3 +329,7 @@ class Node:
             # There is more to remove: go on at once, after whatever else waits for the store.
             self._sweeping.cancel()
             self._sweep()
+
+
+def _persisted(token: int, error: StoreError | None) -> Persisted:
+    return Persisted(token) if error is None else Persisted(token, str(error), error.temporary)

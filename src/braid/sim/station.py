@@ -24,6 +24,7 @@ from braid.protocol.messages import (
     Pong,
     PublishRefused,
     Refused,
+    Settled,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -367,6 +368,8 @@ class Station(Endpoint):
             self._aside(Pong(message.number))
         elif isinstance(message, Welcome):
             self._welcomed(message)
+        elif isinstance(message, Settled):
+            self.channel.settled_apart(message.frames)
         elif isinstance(message, Done):
             asked = self._asked.pop(message.request, None)
             if isinstance(asked, Subscribe) and self.subscriptions.get(asked.key) == asked.filter:

@@ -93,6 +93,10 @@ TABLES = (
 
 # What SQLite answers when the file or the disk can no longer be trusted.
 DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR})
+# What may be over when the same is tried again.
+TEMPORARY_CODES = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
+)
 PRIMARY_CODE_MASK = 0xFF
 
 
@@ -227,4 +231,6 @@ def store_error(path: Path, wish: str, problem: BaseException) -> StoreError:
         sqlite3.SQLITE_READONLY: "this user may not write to it; change its owner or its mode",
         sqlite3.SQLITE_BUSY: "another program has locked it; close that program",
     }.get(primary or sqlite3.SQLITE_OK, "nothing was changed")
-    return StoreError(f"cannot {wish} {path}: {problem}; {advice}")
+    error = StoreError(f"cannot {wish} {path}: {problem}; {advice}")
+    error.temporary = primary in TEMPORARY_CODES
+    return error

@@ -156,10 +156,12 @@ class StoreThread:
                 raise StoreError("the store thread is closed; nothing more can be asked of it")
             count, size = len(self._waiting), self._waiting_bytes
             if count >= self._count_max or (work.bytes and size >= self._bytes_max):
-                raise StoreError(
+                error = StoreError(
                     f"the store is behind: {count} requests with {size} bytes are waiting, and at most "
                     f"{self._count_max} with {self._bytes_max} may; try again when some have been answered"
                 )
+                error.temporary = True
+                raise error
             self._waiting.append(work)
             self._waiting_bytes += work.bytes
             self._changed.notify()

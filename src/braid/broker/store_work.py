@@ -1,0 +1,153 @@
+"""What has been asked of the store, and what is safe?
+
+All store work of one turn is one *piece*, done in one transaction. Whoever waits for a piece is called once
+it and all before it are done. A piece that fails for want of something that may come back, such as room on
+the disk, is asked for again at a bounded pace, and those after it follow in their order: nothing is safe
+before its turn, and nothing is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from braid.protocol.effects import Persist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.broker.postroom import Postroom
+    from braid.protocol.inputs import Persisted
+    from braid.protocol.log import StoreOperation
+
+__all__ = ["StoreWork"]
+
+# The pause before failed work is tried again doubles from the first to the second of these.
+RETRY_US_MIN = 500_000
+RETRY_US_MAX = 5_000_000
+
+
+class _State(Enum):
+    WAITING = "not asked for, or to be asked for again"
+    ASKED = "asked for"
+    DONE = "done, but something before it is not"
+
+
+class _Piece:
+    """The work of one turn."""
+
+    __slots__ = ("operations", "state", "waiting")
+
+    def __init__(self, operations: list[StoreOperation], waiting: list[Callable[[], None]]) -> None:
+        self.operations = operations
+        self.waiting = waiting
+        self.state = _State.WAITING
+
+
+class StoreWork:
+    """Everything on its way to the store."""
+
+    def __init__(self, postroom: Postroom) -> None:
+        self._postroom = postroom
+        self._operations: list[StoreOperation] = []
+        self._when_safe: list[Callable[[], None]] = []
+        self._pieces: OrderedDict[int, _Piece] = OrderedDict()
+        self._tokens = 0
+        self.broken = False
+        """Some work can never be done: what waited for it is not safe, and only a new start can mend that."""
+        self._retry_at_us: int | None = None
+        self._pause_us = RETRY_US_MIN
+
+    def ask(self, operation: StoreOperation) -> None:
+        """Have this done at the end of the turn."""
+        self._operations.append(operation)
+
+    def when_safe(self, then: Callable[[], None]) -> None:
+        """Call this when everything that was asked for so far is done."""
+        self._when_safe.append(then)
+
+    @property
+    def failed(self) -> bool:
+        """The store refuses work: what is durable is not safe here."""
+        return self.broken or self._retry_at_us is not None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way to the store."""
+        return not self._operations and not self._pieces
+
+    def collect(self) -> None:
+        """At the end of a turn: ask for all its work in one transaction."""
+        while self._when_safe and not self._operations and not self._pieces:
+            waiting, self._when_safe = self._when_safe, []
+            for then in waiting:
+                then()
+        if not (self._operations or self._when_safe):
+            return
+        last = next(reversed(self._pieces.values()), None)
+        if (
+            last is not None
+            and last.state is _State.WAITING
+            and self._retry_at_us is not None
+            and len(self._pieces) > 1
+        ):
+            # Nothing is asked for at the moment, so this may as well be one piece with what waits. (The first
+            # one is what is tried again, and is to stay small.)
+            last.operations += self._operations
+            last.waiting += self._when_safe
+        else:
+            self._tokens += 1
+            piece = self._pieces[self._tokens] = _Piece(self._operations, self._when_safe)
+            if self._retry_at_us is None:
+                self._ask_for(self._tokens, piece)
+        self._operations, self._when_safe = [], []
+
+    def _ask_for(self, token: int, piece: _Piece) -> None:
+        piece.state = _State.ASKED
+        self._postroom.effect(Persist(token, piece.operations))
+
+    def persisted(self, answer: Persisted) -> None:
+        """The store has done a piece, or has not."""
+        piece = self._pieces.get(answer.token)
+        if piece is None:
+            return
+        behind_failure = self._retry_at_us is not None and answer.token != next(iter(self._pieces))
+        if answer.error is None:
+            piece.state = _State.DONE
+        elif answer.temporary or behind_failure:
+            # After one failure those behind it may fail for no reason of their own: they would leave a gap.
+            piece.state = _State.WAITING
+            self._failed(answer.error)
+        else:
+            self.broken = True
+            del self._pieces[answer.token]
+            self._postroom.note("error", "the store failed", reason=answer.error)
+        if self._retry_at_us is not None and not behind_failure and piece.state is not _State.WAITING:
+            self._works_again()
+        while self._pieces and next(iter(self._pieces.values())).state is _State.DONE:
+            for then in self._pieces.popitem(last=False)[1].waiting:
+                then()
+
+    def _failed(self, reason: str) -> None:
+        if self._retry_at_us is None:
+            self._postroom.note("error", "the store takes nothing and is tried again", reason=reason)
+        # Several answers may come from one failure: the pause counts from the last of them.
+        self._retry_at_us = self._postroom.now_us + self._pause_us
+
+    def review(self) -> None:
+        """From time to time: try again what failed, the first piece alone."""
+        if self._retry_at_us is None or self._postroom.now_us < self._retry_at_us:
+            return
+        token, piece = next(iter(self._pieces.items()))
+        if piece.state is _State.WAITING:
+            self._pause_us = min(2 * self._pause_us, RETRY_US_MAX)
+            self._ask_for(token, piece)
+
+    def _works_again(self) -> None:
+        self._retry_at_us = None
+        self._pause_us = RETRY_US_MIN
+        self._postroom.note("info", "the store works again")
+        for token, piece in self._pieces.items():
+            if piece.state is _State.WAITING:
+                self._ask_for(token, piece)
