@@ -123,3 +123,11 @@ def test_a_thousand_brokers_have_short_headers():
     thirty = [digest_of(name) for name in names[:: 1000 // 30]]
     assert len(digests) > 960  # a few may collide; those are served along the tree
     assert len(packed_destinations(thirty)) <= 4 * len(thirty)
+
+
+def test_destinations_are_asked_to_find_the_way_only_at_first():
+    """Where links are few they know no better, and asking goes on until only the tree is left."""
+    links = {"asked": {"elsewhere"}, "between": {"X", "Y"}}
+    ways = [split_destinations({"asked", "X", "Y"}, links, lambda broker: "tree", hops) for hops in range(4)]
+    finding, direct = {"asked": {"asked", "X", "Y"}}, {"asked": {"asked"}, "between": {"X", "Y"}}
+    assert ways == [finding, finding, direct, direct]

@@ -7,8 +7,9 @@ gets the publication exactly once whatever way it takes.
 
 A destination with a direct link gets its own copy. The others ride along to a destination that, as far as is
 known from its *link state*, has a direct link to them. Those that no destination can reach go to a broker
-between, where one serves many of them; where it would serve few, a destination is asked to find the way. Far
-along, and where nothing else is known, the primary path is taken, which ends.
+between, where one serves many of them; where it would serve few, a destination is asked to find the way, at
+first: it knows others than we do. Where links are few it knows no better, and after two of them a broker
+between is taken. Far along, and where nothing else is known, the primary path is taken, which ends.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ __all__ = ["HOPS_OF_SHORTCUTS_MAX", "split_destinations"]
 
 # A broker between that serves no more than this many is not worth a message of its own.
 SERVED_FEW = 3
+
+# So many brokers in a row may ask another one to find the way.
+ASKED_TO_FIND_MAX = 2
 
 # From here on only primary paths are taken. Shortcuts need two hops as a rule.
 HOPS_OF_SHORTCUTS_MAX = 6
@@ -64,7 +68,8 @@ def split_destinations(
         served = {between: sum(broker in reach for broker in left) for between, reach in links.items()}
         best = max(sorted(served), key=lambda between: served[between], default="")
         most = served.get(best, 0)
-        if able and most <= SERVED_FEW:
+        asks = hops < ASKED_TO_FIND_MAX or not most
+        if able and most <= SERVED_FEW and asks:
             shares[max(able, key=lambda helper: (len(shares[helper]), helper))].update(left)
             return shares
         if not most:
