@@ -20,6 +20,7 @@
         RequestRefusedError    the broker understood a request and said no
           AuthenticationError  it does not know us, or not by this token or certificate
           AccessDeniedError    it knows us, and what we asked for is not granted
+          UnreachedError       a subscription could not be told to the whole network in time
         StoreError             the durable store could not do what was asked
         DirectoryError         the directory of brokers could not do what was asked
       TraceError               a trace cannot be written any more
@@ -53,6 +54,7 @@ __all__ = [
     "SlowConsumerError",
     "StoreError",
     "TraceError",
+    "UnreachedError",
 ]
 
 
@@ -228,6 +230,16 @@ class AuthenticationError(RequestRefusedError):
     """The broker does not know us, or not by this token or certificate."""
 
     def __init__(self, message: str, code: str = "authentication") -> None:
+        super().__init__(message, code)
+
+
+class UnreachedError(RequestRefusedError, TimeoutError):
+    """Links were down, and there was no more time to wait: the subscription is not in force.
+
+    The message names the missing links.
+    """
+
+    def __init__(self, message: str, code: str = "unreached") -> None:
         super().__init__(message, code)
 
 

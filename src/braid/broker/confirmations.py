@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -193,8 +194,9 @@ class Installations:
         self._by_key: dict[str, list[Installation]] = {}
         self._parked: dict[Installation, None] = {}
         """Those that everybody who can be reached has confirmed, while links are missing."""
-        self._impatient: dict[Installation, None] = {}
-        """Those with a deadline."""
+        self._deadlines: list[tuple[int, int, Installation]] = []
+        """A heap of those whose patience ends, with a number that tells equal ones apart."""
+        self._begun = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
@@ -204,9 +206,10 @@ class Installations:
         if installation.origin is not None:
             self.cancel(installation.key, installation.origin)  # it is asked for again
         self._by_key.setdefault(installation.key, []).append(installation)
-        if installation.deadline_us is not None:
-            self._impatient[installation] = None
         self._look(installation)
+        if installation.deadline_us is not None and not installation.over:
+            self._begun += 1
+            heappush(self._deadlines, (installation.deadline_us, self._begun, installation))
 
     def cancel(self, key: str, origin: str | None) -> None:
         """The subscription has gone; nobody hears of it any more."""
@@ -228,15 +231,25 @@ class Installations:
                 self._look(installation)
 
     def review(self, now_us: int) -> None:
-        """Time has passed, or links have come or gone."""
+        """Time has passed."""
+        while (deadline_us := self.next_deadline_us) is not None and now_us >= deadline_us:
+            installation = heappop(self._deadlines)[2]
+            missing = list(self._missing()) or [f"no answer from {name}" for name in installation.waiting]
+            self._finish(installation)
+            (installation.late or installation.done)(missing)
+
+    def links_changed(self) -> None:
+        """Links have come, or are waited for no more."""
         if self._parked and not self._missing():
             parked, self._parked = self._parked, {}
             self.again(parked)
-        for installation in list(self._impatient):
-            if installation.deadline_us is not None and now_us >= installation.deadline_us:
-                self._finish(installation)
-                missing = list(self._missing()) or [f"no answer from {name}" for name in installation.waiting]
-                (installation.late or installation.done)(missing)
+
+    @property
+    def next_deadline_us(self) -> int | None:
+        """When somebody's patience ends next."""
+        while self._deadlines and self._deadlines[0][2].over:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
 
     def _look(self, installation: Installation) -> None:
         """See who has not confirmed it, and answer if there is nobody to wait for."""
@@ -271,7 +284,6 @@ class Installations:
         siblings.remove(installation)
         if not siblings:
             del self._by_key[installation.key]
-        self._impatient.pop(installation, None)
         self._parked.pop(installation, None)
         for name in installation.waiting:
             link = self._links.get(name)

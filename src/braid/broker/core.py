@@ -318,6 +318,7 @@ class BrokerCore:
             self._links.next_dial_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
+            self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
             self._postroom.now_us if self._subscriptions.unfinished else None,
         )
@@ -496,6 +497,7 @@ class BrokerCore:
         self._links.dial_due(now_us)
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
+        self._subscriptions.installations.review(now_us)
         if self._review_at_us is not None and now_us < self._review_at_us:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4

@@ -291,7 +291,6 @@ class LinkDesk:
                 if link.agreed and link.channel.waiting_messages > WAITING_MESSAGES_MAX:
                     link.agreed = ""
                     self._subscriptions.forget_session(link)
-        self._subscriptions.installations.review(self._postroom.now_us)
 
     # Synchronising.
 
@@ -450,7 +449,7 @@ class LinkDesk:
             if reach != link.told_reach or missing != link.told_missing:
                 link.told_reach, link.told_missing = reach, missing
                 self._postroom.tell(link, Reach(sorted(reach), list(missing)))
-        self._subscriptions.installations.review(self._postroom.now_us)
+        self._subscriptions.installations.links_changed()
 
     def missing(self, besides: Link | None = None) -> tuple[str, ...]:
         """The links that are not there, or not up to date yet, without those behind one link."""

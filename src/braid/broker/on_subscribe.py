@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from braid.broker.confirmations import Installation, Installations
 from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.settling import Pending
-from braid.errors import FilterError, RequestRefusedError
+from braid.errors import FilterError, RequestRefusedError, UnreachedError
 from braid.language import Filter
 from braid.language.memory import Memory
 from braid.matching import FilterIndex
@@ -474,12 +474,11 @@ read_filter = Memory(Filter, characters_max=1 << 20)
 """The filter of a text, remembered."""
 
 
-def unreached(missing: Sequence[str]) -> RequestRefusedError:
+def unreached(missing: Sequence[str]) -> UnreachedError:
     """The error for a subscription that could not be installed everywhere in time."""
-    return RequestRefusedError(
+    return UnreachedError(
         f"the subscription did not reach the whole network in time; missing: {', '.join(missing)}. "
-        "Ask again with more time or with partial=True; 'braid overlay forget' gives up a broker for good",
-        "unreached",
+        "Ask again with more time or with partial=True; 'braid overlay forget' gives up a broker for good"
     )
 
 

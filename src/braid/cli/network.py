@@ -200,6 +200,12 @@ def subscribe(
         _WhenFull | None,
         typer.Option("--when-full", help="What happens when more arrives than is printed."),
     ] = None,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial", help="Begin although links of the network are down; what they keep away is missed."
+        ),
+    ] = False,
     timeout: _Timeout = 10.0,
 ) -> None:
     r"""Print publications that satisfy FILTER, one JSON object a line, as they arrive.
@@ -221,7 +227,11 @@ def subscribe(
         count=count,
         seconds=seconds,
         meta=meta,
-        subscription={"durable": durable, "when_full": when_full and when_full.value},
+        subscription={
+            "durable": durable,
+            "when_full": when_full and when_full.value,
+            "partial": partial,
+        },
     )
     with suppress(KeyboardInterrupt):
         if not asyncio.run(work):
@@ -247,6 +257,8 @@ async def _print_publications(
             async with connect(broker, **connection) as client:
                 source = await client.subscribe(filter_text, **subscription)
                 say(f"braid: subscribed to {source.filter}")
+                if source.missing:
+                    say(f"braid: these links are down, and not covered: {', '.join(source.missing)}")
                 ends_at = None if seconds is None else asyncio.get_running_loop().time() + seconds
                 while count is None or printed < count:
                     wanted = BATCH_MAX if count is None else min(BATCH_MAX, count - printed)

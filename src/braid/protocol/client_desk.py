@@ -18,6 +18,7 @@ from braid.errors import (
     RemoteProtocolError,
     RequestRefusedError,
     SlowConsumerError,
+    UnreachedError,
 )
 from braid.language.filters import Filter
 from braid.protocol.client_effects import Answered, ClientEffect, Ended
@@ -39,7 +40,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["Desk", "refusal"]
 
@@ -72,6 +73,8 @@ def refusal(code: str, reason: str) -> RequestRefusedError:
         return AuthenticationError(reason)
     if code == "denied":
         return AccessDeniedError(reason)
+    if code == "unreached":
+        return UnreachedError(reason)
     return RequestRefusedError(reason, code)
 
 
@@ -92,18 +95,38 @@ class Desk:
 
     # What the application wants.
 
-    def subscribe(self, filter: Filter, when_full: str, capacity: int) -> Interest:
-        """Ask for publications; `interest.request` will be `Answered`."""
+    def subscribe(
+        self, filter: Filter, when_full: str, capacity: int, *, partial: bool = False, patience_us: int = 0
+    ) -> Interest:
+        """Ask for publications; `interest.request` will be `Answered`.
+
+        Args:
+            filter: what to receive.
+            when_full: what happens when `capacity` publications wait.
+            capacity: of the queue here.
+            partial: whether an answer that does not cover links that are down is welcome.
+            patience_us: how long the broker waits for such links; 0: without an end.
+        """
         interest = self._interest(filter, when_full, capacity)
-        request = self._next_request()
-        interest.request = request
+        interest.partial, interest.patience_us = partial, patience_us
+        interest.request = request = self._next_request()
         self._inbox.add(interest)
-        self._ask(request, Subscribe(request, str(interest.number), filter.text, when_full), interest)
+        self._ask(request, self._subscribe_message(interest, request), interest)
         return interest
 
-    def subscribe_durable(self, name: str, filter: Filter | None, when_full: str, capacity: int) -> Interest:
+    def subscribe_durable(
+        self,
+        name: str,
+        filter: Filter | None,
+        when_full: str,
+        capacity: int,
+        *,
+        partial: bool = False,
+        patience_us: int = 0,
+    ) -> Interest:
         """Create a log or go on reading it; `when_full` is about the log, the queue here always blocks."""
         interest = self._interest(filter, when_full, capacity)
+        interest.partial, interest.patience_us = partial, patience_us
         interest.durable = name
         interest.request = request = self._next_request()
         self._inbox.add(interest)
@@ -235,6 +258,20 @@ class Desk:
             interest.acknowledged_offset,
             interest.handed_offset,
             [*interest.epochs.entries],
+            partial=interest.partial,
+            patience_us=0 if interest.confirmed else interest.patience_us,
+        )
+
+    def _subscribe_message(self, interest: Interest, request: int) -> Subscribe:
+        text = interest.filter.text if interest.filter is not None else ""
+        return Subscribe(
+            request,
+            str(interest.number),
+            text,
+            interest.when_full,
+            partial=interest.partial,
+            # What was in force already is not given up because it takes long to be so again.
+            patience_us=0 if interest.confirmed else interest.patience_us,
         )
 
     def introduce(self) -> None:
@@ -257,14 +294,15 @@ class Desk:
             if interest.durable:
                 message: Message = self._durable_message(interest, request)
             else:
-                text = interest.filter.text if interest.filter is not None else ""
-                message = Subscribe(request, str(interest.number), text, interest.when_full)
+                message = self._subscribe_message(interest, request)
             self._ask(request, message, interest, internal=interest.confirmed)
         for request, pending in former.items():
             if pending.subject is None:
                 self._ask(request, pending.message)
 
-    def answered(self, request: int, text: str, error: RequestRefusedError | None) -> None:
+    def answered(
+        self, request: int, text: str, error: RequestRefusedError | None, missing: Sequence[str] = ()
+    ) -> None:
         pending = self._requests.pop(request, None)
         if pending is None:
             if error is not None:
@@ -272,6 +310,7 @@ class Desk:
             return  # nobody waits for it any more
         subject = pending.subject
         if isinstance(subject, Interest):
+            subject.missing = tuple(missing)
             self._answer_interest(subject, pending, text, error)
         elif isinstance(subject, _Advertised):
             subject.confirmed = True

@@ -80,8 +80,11 @@ class Interest:
         "filter",
         "handed_offset",
         "line",
+        "missing",
         "number",
         "open",
+        "partial",
+        "patience_us",
         "queue",
         "reader",
         "replay_last",
@@ -103,6 +106,12 @@ class Interest:
         self.queue: deque[Publication] = deque()
         self.line: deque[tuple[_Hold, deque[Publication]]] = deque()
         self.open = True
+        self.partial = False
+        """Whether an answer that does not cover links that are down is welcome."""
+        self.patience_us = 0
+        """How long the broker is to wait for such links."""
+        self.missing: tuple[str, ...] = ()
+        """Those that it does not cover, as was last answered."""
         self.confirmed = False
         self.failure: BraidError | None = None
         self.request = 0

@@ -436,7 +436,7 @@ class ClientSession:
         elif isinstance(body, LogReset):
             self.desk.log_reset(body)
         elif isinstance(body, Done):
-            self.desk.answered(body.request, body.text, None)
+            self.desk.answered(body.request, body.text, None, body.missing)
         elif isinstance(body, Failed):
             self.desk.answered(body.request, "", refusal(body.code, body.reason))
         elif isinstance(body, PublishRefused):

@@ -51,6 +51,7 @@ from braid.runtime.client_arguments import (
     microseconds,
     publication_record,
     report_of,
+    waiting_for_links,
     warn_if_exposed,
 )
 from braid.runtime.client_driver import ClientDriver
@@ -302,8 +303,7 @@ class Client:
     async def wait_room(self) -> None:
         """Return when another publication may be made.
 
-        Raises:
-            BusClosedError, ConnectionLostError: there never will be one.
+        Raises BusClosedError or ConnectionLostError: there never will be one.
         """
         while True:
             self._check()
@@ -344,6 +344,7 @@ class Client:
         when_full: str | None = None,
         queue_size: int = QUEUE_SIZE,
         durable: str | None = None,
+        partial: bool = False,
     ) -> Subscription:
         """Receive what satisfies `filter`, beginning with what is published anywhere after this returns.
 
@@ -351,12 +352,14 @@ class Client:
             filter: what to receive; None goes on with the filter that a durable subscription has.
             callback: is called with each publication, one at a time; may be a coroutine function. Without
                 one, read from the subscription that is returned.
-            when_full: what happens when `queue_size` publications wait here: `block` (the default) holds the
-                publishers up, `drop_oldest` loses the oldest, `disconnect` ends the subscription. For a
-                durable one it is about the log at the broker, and `drop_oldest` is the default.
+            when_full: what happens when `queue_size` publications wait here: `block` (the default) holds up
+                publishers, `drop_oldest` loses the oldest, `disconnect` ends the subscription. For a durable
+                one it is about the log, and `drop_oldest` is the default.
             durable: the name of a log at the broker that collects publications also while nobody reads it.
+            partial: do not wait for links that are down; `subscription.missing` names what is not covered.
 
         Raises:
+            UnreachedError: links were down for too long; it names them.
             FilterSyntaxError: the filter cannot be read.
             AccessDeniedError, RequestRefusedError: the broker did not agree.
         """
@@ -367,16 +370,17 @@ class Client:
         require_size("queue_size", queue_size)
         if callback is not None and not callable(callback):
             raise ConfigurationError(f"a callback must be callable, not {type(callback).__name__}")
+        waiting = waiting_for_links(partial, self._request_timeout_s)
         if durable is None and wanted is not None:
             choice = checked_choice(when_full or "block").value
-            interest = self._session.desk.subscribe(wanted, choice, queue_size)
+            interest = self._session.desk.subscribe(wanted, choice, queue_size, **waiting)
         else:
             if not isinstance(durable, str) or not durable:
                 raise ConfigurationError(f"a durable subscription needs a name, not {durable!r}")
             if self._session.inbox.durable(durable) is not None:
                 raise ConfigurationError(f"this client already reads the durable subscription {durable!r}")
             choice = checked_choice(when_full or "drop_oldest").value
-            interest = self._session.desk.subscribe_durable(durable, wanted, choice, queue_size)
+            interest = self._session.desk.subscribe_durable(durable, wanted, choice, queue_size, **waiting)
         subscription = Subscription(self, interest)
         self._readers[interest.number] = subscription
         try:
@@ -494,16 +498,14 @@ class Client:
 
     async def _unadvertise(self, number: int) -> None:
         if not self._stopped:
-            request = self._session.desk.unadvertise(number)
-            if request:
+            if request := self._session.desk.unadvertise(number):
                 await self._answer(request)
 
     def _abandon(self, interest: Interest) -> None:
         """A subscription that was never handed out."""
         self._readers.pop(interest.number, None)
         if not self._stopped:
-            request = self._session.unsubscribe(interest)
-            self._session.desk.forget(request)
+            self._session.desk.forget(self._session.unsubscribe(interest))
             self._driver.act()
 
     # Answers.
@@ -519,7 +521,9 @@ class Client:
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 return await answer
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, BraidError):  # the broker's own answer
+                raise
             raise TimeoutError(f"the broker did not answer within {self._request_timeout_s:g} s") from None
         finally:
             self._answers.pop(request, None)

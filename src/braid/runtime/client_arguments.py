@@ -7,7 +7,7 @@ import logging
 import secrets
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from braid.embedded.arguments import checked_timeout
 from braid.errors import ConfigurationError, PublicationError, RemoteProtocolError
@@ -30,6 +30,7 @@ __all__ = [
     "microseconds",
     "publication_record",
     "report_of",
+    "waiting_for_links",
     "warn_if_exposed",
 ]
 
@@ -37,6 +38,10 @@ __all__ = [
 CLOSE_TIMEOUT_S: Final = 5.0
 # Publications that wait for a subscriber unless it chooses another number.
 QUEUE_SIZE: Final = 1000
+
+# Of the time a request may take, what the broker may wait for links that are down: its answer names them, and
+# is to come before we give up.
+PATIENCE_SHARE: Final = 0.9
 
 _log = logging.getLogger("braid.client")
 
@@ -150,3 +155,16 @@ def publication_record(attributes: Mapping[str, Any] | Publication, body: bytes,
     if type(content_type) is not str:
         raise PublicationError(f"a content type is a string, not {type(content_type).__name__}")
     return encode_record(checked_attributes(attributes), time.time_ns() // 1000, body, content_type)
+
+
+class WaitingForLinks(TypedDict):
+    """How the answer to a subscription waits for links that are down."""
+
+    partial: bool
+    patience_us: int
+
+
+def waiting_for_links(partial: bool, request_timeout_s: float) -> WaitingForLinks:
+    """Not at all, or for most of the time that a request may take."""
+    patience_us = max(1, round(request_timeout_s * PATIENCE_SHARE * 1e6))
+    return {"partial": bool(partial), "patience_us": patience_us}

@@ -197,6 +197,11 @@ class Subscription(_Reader[Publication]):
         return self._interest.durable or None
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """The links that were down when a partial subscription was answered; empty where it covers all."""
+        return self._interest.missing
+
+    @property
     def resets(self) -> int:
         """How often a durable subscription's log turned out not to have rows that were read from it.
 

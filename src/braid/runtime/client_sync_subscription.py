@@ -155,6 +155,11 @@ class SyncSubscription(_SyncReader[Publication]):
         return self._closed or self._subscription.closed
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """The links that were down when a partial subscription was answered; empty where it covers all."""
+        return self._subscription.missing
+
+    @property
     def resets(self) -> int:
         """How often a durable subscription's log turned out not to have rows that were read from it."""
         return self._subscription.resets

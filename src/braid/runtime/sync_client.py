@@ -275,6 +275,7 @@ class SyncClient:
         when_full: str | None = None,
         queue_size: int = QUEUE_SIZE,
         durable: str | None = None,
+        partial: bool = False,
     ) -> SyncSubscription:
         """Receive what satisfies `filter`. See `Client.subscribe`; a callback runs in a thread of its own."""
         if is_coroutine_callback(callback):
@@ -282,7 +283,9 @@ class SyncClient:
         subscription = SyncSubscription(
             self._run,
             self._run(
-                self._client.subscribe(filter, when_full=when_full, queue_size=queue_size, durable=durable)
+                self._client.subscribe(
+                    filter, when_full=when_full, queue_size=queue_size, durable=durable, partial=partial
+                )
             ),
             callback,
         )
