@@ -121,6 +121,8 @@ async def _run(configuration: Configuration) -> None:
                 resources=partial(resources_of, configuration.store.data_dir),
                 on_turn=_Observer(core, turns),
                 tracing=tracing,
+                handshake_s_max=settings.handshake_us_max / 1e6,
+                connections_max=settings.connections_max,
             )
             stack.push_async_callback(node.stop)
             await _listen(node, listen)

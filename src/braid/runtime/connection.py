@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         *,
         dialled: Dial | None,
     ) -> None:
-        self._number = number
+        self.number = number
         self._report = report
         self._forget = forget
         self._dialled = dialled.address if dialled is not None else None
@@ -58,31 +58,31 @@ class Connection(asyncio.Protocol):
         certificate = peer_name(ssl_object) if ssl_object is not None else None
         remote = transport.get_extra_info("peername")
         where = f"{remote[0]}:{remote[1]}" if remote else "somewhere"
-        self._report(Opened(self._number, where, self._dialled, certificate, self._soft))
+        self._report(Opened(self.number, where, self._dialled, certificate, self._soft))
 
     def data_received(self, data: bytes) -> None:
         try:
             frames = self._decoder.feed(data)
         except RemoteProtocolError as error:
-            self._report(Malformed(self._number, str(error)))
+            self._report(Malformed(self.number, str(error)))
             return
         if frames:
-            self._report(Received(self._number, frames))
+            self._report(Received(self.number, frames))
 
     def pause_writing(self) -> None:
-        self._report(Writable(self._number, False))
+        self._report(Writable(self.number, False))
 
     def resume_writing(self) -> None:
-        self._report(Writable(self._number, True))
+        self._report(Writable(self.number, True))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._resuming is not None:
             self._resuming.cancel()
         reason = self._reason if error is None else str(error) or type(error).__name__
-        self._forget(self._number)
+        self._forget(self.number)
         if not self.lost.done():
             self.lost.set_result(None)
-        self._report(Closed(self._number, reason, self._dialled, self._soft))
+        self._report(Closed(self.number, reason, self._dialled, self._soft))
 
     def greeted(self, frame_bytes_max: int) -> None:
         """Accept frames of this size from now on."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from braid.errors import BraidError, ConfigurationError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from braid.runtime.metrics import Metrics
@@ -48,8 +49,22 @@ class Answer:
 class HttpServer:
     """Answers GET requests from a table of paths."""
 
-    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Callable[[], Answer]],
+        *,
+        tls: ssl.SSLContext | None = None,
+        admits: Callable[[str | None], bool] | None = None,
+    ) -> None:
+        """
+        Args:
+            routes: answers by path.
+            tls: what connections are encrypted with; None for plain ones.
+            admits: whether the bearer of this token (None: without one) is answered; None answers everybody.
+        """
         self._routes = dict(routes)
+        self._tls = tls
+        self._admits = admits
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -60,7 +75,14 @@ class HttpServer:
             ConfigurationError: nothing can listen there.
         """
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+            self._server = await asyncio.start_server(
+                self._serve,
+                host,
+                port,
+                limit=REQUEST_BYTES_MAX,
+                ssl=self._tls,
+                ssl_handshake_timeout=REQUEST_S_MAX if self._tls is not None else None,
+            )
         except OSError as error:
             raise ConfigurationError(
                 f"cannot serve HTTP on {host}:{port}: {error.strerror or error}; choose another address"
@@ -111,6 +133,10 @@ class HttpServer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return Answer(HTTPStatus.BAD_REQUEST, b"this is not HTTP/1.1\n")
         method, target, _ = words
+        if self._admits is not None and not self._admits(_bearer(request)):
+            return Answer(
+                HTTPStatus.UNAUTHORIZED, b"a token of somebody who may operate this broker is needed\n"
+            )
         if method != "GET":
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET is answered\n")
         route = self._routes.get(target.partition("?")[0])
@@ -124,12 +150,23 @@ class HttpServer:
             return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"it failed; the log says how\n")
 
 
+def _bearer(request: bytes) -> str | None:
+    """The token in a request's headers."""
+    for line in request.split(b"\r\n")[1:]:
+        name, _, value = line.decode("latin-1").partition(":")
+        kind, _, token = value.strip().partition(" ")
+        if name.lower() == "authorization" and kind.lower() == "bearer":
+            return token.strip()
+    return None
+
+
 def _encoded(answer: Answer) -> bytes:
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\n"
         + ("Allow: GET\r\n" if answer.status is HTTPStatus.METHOD_NOT_ALLOWED else "")
+        + ("WWW-Authenticate: Bearer\r\n" if answer.status is HTTPStatus.UNAUTHORIZED else "")
         + "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode("latin-1") + answer.body

@@ -21,7 +21,15 @@ from braid.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LOG_FORMATS", "LOG_LEVELS", "JsonFormatter", "TextFormatter", "announce", "configure_logs"]
+__all__ = [
+    "LOG_FORMATS",
+    "LOG_LEVELS",
+    "JsonFormatter",
+    "TextFormatter",
+    "announce",
+    "configure_logs",
+    "printable",
+]
 
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -67,11 +75,13 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created)
         parts = [
             f"{at:%Y-%m-%d %H:%M:%S}.{int(record.msecs):03d} {record.levelname.lower():<7} {self._broker}",
-            _one_line(record.getMessage()),
-            " ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items()),
+            printable(record.getMessage()),
+            printable(" ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())),
         ]
         line = "  ".join(part for part in parts if part)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        return "\n".join([line, *map(printable, self.formatException(record.exc_info).split("\n"))])
 
 
 class JsonFormatter(logging.Formatter):
@@ -94,7 +104,19 @@ class JsonFormatter(logging.Formatter):
             line[f"{name}_" if name in _OWN_NAMES else name] = value
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        # Inside strings only, where JSON knows the same escapes.
+        return printable(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def printable(text: str) -> str:
+    """The text with everything that is no visible character or space escaped.
+
+    Peers choose part of what is shown: names, filters, reasons. None of them may begin a line of their own,
+    move the cursor of whoever reads along, or turn the direction of what follows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
@@ -110,8 +132,3 @@ def _shown(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         return json.dumps(str(value), ensure_ascii=False)
-
-
-def _one_line(text: str) -> str:
-    """Peers choose part of what is logged; none of them may begin a line of their own."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

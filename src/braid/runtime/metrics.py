@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from braid.errors import ConfigurationError
+from braid.runtime.logs import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
     from braid.protocol.inputs import Input
+    from braid.runtime.node import Handshakes
 
 __all__ = ["Metrics", "Reporting", "TurnTimes", "require_prometheus"]
 
@@ -134,9 +136,12 @@ def require_prometheus() -> None:
 class Metrics:
     """The metrics of one machine."""
 
-    def __init__(self, machine: Reporting, turns: TurnTimes | None = None) -> None:
+    def __init__(
+        self, machine: Reporting, turns: TurnTimes | None = None, handshakes: Handshakes | None = None
+    ) -> None:
         self._machine = machine
         self._turns = turns
+        self._handshakes = handshakes
         self._registry: CollectorRegistry | None = None
 
     def text(self) -> bytes:
@@ -160,6 +165,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus-client for each request."""
         found = self._machine.statistics()
+        found["durable_logs"] = {printable(name): log for name, log in found.get("durable_logs", {}).items()}
         broker = str(found.get("broker", ""))
         yield from _counters(broker, found.get("counters", {}))
         yield from _gauges(broker, found)
@@ -167,6 +173,8 @@ class Metrics:
         yield from _routing(broker, found.get("routing", {}))
         yield from _logs(broker, found.get("durable_logs", {}))
         yield from self._turn_times(broker)
+        if self._handshakes is not None:
+            yield from _handshakes(broker, self._handshakes)
 
     def _turn_times(self, broker: str) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
@@ -212,6 +220,32 @@ def _gauges(broker: str, found: Mapping[str, Any]) -> Iterator[Metric]:
         for neighbour, size in sorted(found.get(name, {}).items()):
             family.add_metric([broker, neighbour], float(size))
         yield family
+
+
+def _handshakes(broker: str, handshakes: Handshakes) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    under_way = GaugeMetricFamily(
+        "braid_handshakes_under_way",
+        "Connections that were accepted and have not finished their TLS handshake.",
+        labels=["broker"],
+    )
+    under_way.add_metric([broker], float(handshakes.under_way))
+    yield under_way
+    failed = CounterMetricFamily(
+        "braid_handshakes_failed",
+        "Connections that did not finish their TLS handshake, or not in time.",
+        labels=["broker"],
+    )
+    failed.add_metric([broker], float(handshakes.failed))
+    yield failed
+    refused = CounterMetricFamily(
+        "braid_handshakes_refused",
+        "Connections that were closed before a handshake, because there were too many.",
+        labels=["broker"],
+    )
+    refused.add_metric([broker], float(handshakes.refused))
+    yield refused
 
 
 def _mesh(broker: str, mesh: Mapping[str, Any]) -> Iterator[Metric]:

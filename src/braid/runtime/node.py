@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from braid.errors import BraidError, StoreError
 from braid.protocol import encode_frames
@@ -21,7 +24,7 @@ from braid.runtime.connection import Connection
 from braid.runtime.tls import handshake_problem, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from braid.protocol import Machine
     from braid.protocol.effects import Effect
@@ -30,10 +33,14 @@ if TYPE_CHECKING:
     from braid.runtime.store import StoreThread
     from braid.runtime.tracing import NodeTracing
 
-__all__ = ["Node"]
+__all__ = ["Handshakes", "Node"]
 
 # One attempt to open a connection, with its handshake; a machine that does not answer costs this long.
 DIAL_TIMEOUT_S: Final = 5.0
+# How long a connection that was accepted may take for its TLS handshake, if nothing else is said.
+HANDSHAKE_S_MAX: Final = 10.0
+# How long nothing is accepted after the system could not give us another connection.
+ACCEPT_AGAIN_S: Final = 0.1
 # Connections the system may hold for us until we accept them.
 BACKLOG: Final = 1024
 # How often old rows are looked for in the store.
@@ -42,6 +49,17 @@ SWEEP_S: Final = 10.0
 LOOK_S: Final = 1.0
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@dataclass(slots=True)
+class Handshakes:
+    """TLS handshakes of connections that came to us."""
+
+    under_way: int = 0
+    failed: int = 0
+    """Those that were not finished, or not in time."""
+    refused: int = 0
+    """Connections that were closed before, because there were too many."""
 
 
 class Node:
@@ -58,6 +76,8 @@ class Node:
         resources: Callable[[], Resources] | None = None,
         on_turn: Callable[[Input, int], None] | None = None,
         tracing: NodeTracing | None = None,
+        handshake_s_max: float = HANDSHAKE_S_MAX,
+        connections_max: int = 10_000,
     ) -> None:
         """
         Args:
@@ -69,7 +89,10 @@ class Node:
             resources: looks how much there is of what may run out; the machine is told every second.
             on_turn: told after every turn what it was about and how many microseconds it took.
             tracing: writes down what happens in each turn.
+            handshake_s_max: how long a TLS handshake may take.
+            connections_max: how many connections there may be before another one shakes hands.
         """
+        self.handshakes = Handshakes()
         self.drained = asyncio.Event()
         """The machine has finished everything after `drain`."""
         self._machine = machine
@@ -79,6 +102,9 @@ class Node:
         self._client_tls = client_tls
         self._resources = resources
         self._looking: asyncio.TimerHandle | None = None
+        self._handshake_s_max = handshake_s_max
+        self._connections_max = connections_max
+        self._accepting: set[asyncio.Task[None]] = set()
         self._on_turn = on_turn
         self._tracing = tracing
         self._loop = asyncio.get_running_loop()
@@ -99,12 +125,65 @@ class Node:
 
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; returns the port, which is a free one for 0."""
+        tls = self._server_tls is not None
         server = await self._loop.create_server(
-            lambda: self._connection(None), host, port, ssl=self._server_tls, backlog=BACKLOG
+            lambda: self._connection(None), host, port, backlog=BACKLOG, start_serving=not tls
         )
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
+        if tls:
+            for each in server.sockets:
+                listener = socket.socket(fileno=os.dup(each.fileno()))
+                listener.setblocking(False)
+                listener.listen(BACKLOG)
+                self._keep(self._accepting, self._accept(listener))
         return bound
+
+    def use_tls(self, server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> None:
+        """Encrypt connections with these from now on. Whether the listener does so at all stays as it was."""
+        if self._server_tls is not None and server is not None:
+            self._server_tls = server
+        self._client_tls = client
+
+    def _keep(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections that have to shake hands; they count from the first moment."""
+        with listener:
+            while True:
+                try:
+                    connection, _ = await self._loop.sock_accept(listener)
+                except OSError as error:
+                    self._log.warning(
+                        "a connection could not be accepted", extra={"fields": {"reason": str(error)}}
+                    )
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                if len(self._connections) >= self._connections_max:
+                    self.handshakes.refused += 1
+                    connection.close()
+                    continue
+                self._keep(self._dialling, self._shake_hands(connection))
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        connection = self._connection(None)
+        self.handshakes.under_way += 1
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._server_tls,
+                ssl_handshake_timeout=self._handshake_s_max,
+            )
+        except (OSError, TimeoutError) as error:
+            self.handshakes.failed += 1
+            self._forget(connection.number)
+            self._log.info("a handshake failed", extra={"fields": {"reason": handshake_problem(error)}})
+        finally:
+            self.handshakes.under_way -= 1
 
     def start(self) -> None:
         """Let the machine begin."""
@@ -117,6 +196,8 @@ class Node:
         """Ask the machine to finish, and wait until it has; it bounds that itself."""
         for server in self._servers:
             server.close()
+        for task in self._accepting:
+            task.cancel()
         self.report(Drain())
         await self.drained.wait()
 
@@ -128,9 +209,13 @@ class Node:
                 timer.cancel()
         for server in self._servers:
             server.close()
-        for task in list(self._dialling):
+        for task in [*self._dialling, *self._accepting]:
             task.cancel()
-        waiting = [*self._dialling, *(connection.lost for connection in self._connections.values())]
+        waiting = [
+            *self._dialling,
+            *self._accepting,
+            *(connection.lost for connection in self._connections.values()),
+        ]
         for connection in list(self._connections.values()):
             connection.close("shutting down")
         if waiting:
@@ -200,9 +285,7 @@ class Node:
             if connection is not None:
                 connection.close(effect.reason)
         elif isinstance(effect, Dial):
-            task = self._loop.create_task(self._dial(effect))
-            self._dialling.add(task)
-            task.add_done_callback(self._dialling.discard)
+            self._keep(self._dialling, self._dial(effect))
         elif isinstance(effect, Note):
             self._log.log(_LEVELS[effect.level], effect.what, extra={"fields": dict(effect.fields)})
         elif isinstance(effect, Pause):

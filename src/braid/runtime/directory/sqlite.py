@@ -25,6 +25,7 @@ from braid.runtime.directory.stored import (
     encode,
     readable_entries,
 )
+from braid.runtime.private_files import make_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +101,7 @@ class SqliteDirectory(SessionDirectory):
             raise DirectoryError(
                 f"{self.name} cannot be made: there is no folder {self._path.parent}; make it"
             )
+        make_private_file(self._path)
         connections: list[sqlite3.Connection] = []
         try:
             for _ in range(2):

@@ -10,6 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from braid.errors import StoreError
+from braid.runtime.private_files import make_private_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +103,7 @@ PRIMARY_CODE_MASK = 0xFF
 
 def open_database(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """Open the file, making it first if it is not there. Raises StoreError when it cannot be used."""
+    make_private_file(path)
     try:
         # The store is made on one thread and used on another, never on two at a time.
         connection = sqlite3.connect(

@@ -33,6 +33,7 @@ from braid.protocol.log import (
     check_read,
     unknown_log,
 )
+from braid.runtime.private_files import make_private_folder
 from braid.runtime.store.changes import Changes
 from braid.runtime.store.lock import DirectoryLock
 from braid.runtime.store.schema import Synchronous, is_damage, open_database, store_error
@@ -69,7 +70,7 @@ class SqliteStore:
         """
         directory = Path(path)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_folder(directory)
         except OSError as problem:
             raise StoreError(f"cannot make the data directory {directory}: {problem.strerror}") from problem
         self._retention = retention
