@@ -74,6 +74,10 @@ BURST_US = 1_000_000
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _PLAIN_KINDS = frozenset({bool, int, float, str, type(None)})
 _EVERYTHING = Filter("TRUE")
+# How credentials are kept: hashes of tokens as they are, names in certificates behind this.
+_CERTIFICATE = "certificate:"
+# What stands for a token that cannot be one.
+_NO_TOKEN = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +347,12 @@ class AccessPolicy:
     """From the name in a certificate to a principal's name. Only names from certificates that TLS has
     verified may be asked about."""
     anonymous: Principal | None = None
+    expiries: Mapping[str, int] = field(default_factory=dict)
+    """From `hashed_token(token)` to the moment from which on it is not accepted, in microseconds since 1970;
+    a token that is not here never expires."""
 
     def __post_init__(self) -> None:
-        for what in ("principals", "tokens", "certificates"):
+        for what in ("principals", "tokens", "certificates", "expiries"):
             object.__setattr__(self, what, MappingProxyType(dict(getattr(self, what))))
         for name, principal in self.principals.items():
             if principal.name != name:
@@ -376,15 +383,33 @@ class AccessPolicy:
             return self.anonymous
         return self.principals.get(name)
 
-    def authenticate(self, token: str | None, certificate: str | None, role: str = "client") -> Principal:
+    def authenticate(
+        self, token: str | None, certificate: str | None, role: str = "client", now_us: int = 0
+    ) -> Principal:
         """Who this is, or an `AuthenticationError`, or an `AccessDeniedError` if it may not have that role.
 
         Args:
             token: what the client sent, None without one.
             certificate: the verified name in its certificate, None without one.
             role: `client`, or `broker` for a neighbour.
+            now_us: microseconds since 1970.
         """
-        principal = self._known(token, certificate)
+        credential = self.credential(token, certificate)
+        if not credential and self.anonymous is None and token is None and certificate is None:
+            raise AuthenticationError("this broker wants a token or a client certificate, and got neither")
+        return self.readmit(credential, role, now_us)
+
+    def credential(self, token: str | None, certificate: str | None) -> str:
+        """What of this the policy looks at, in a form that can be kept; empty if nothing."""
+        if token is not None and self.tokens:
+            return hashed_token(token) if len(token) <= TOKEN_LENGTH_MAX else _NO_TOKEN
+        if certificate is not None and self.certificates:
+            return f"{_CERTIFICATE}{certificate}"
+        return ""
+
+    def readmit(self, credential: str, role: str, now_us: int) -> Principal:
+        """Who shows this `credential` at present; raises as `authenticate` does."""
+        principal = self._known(credential, now_us)
         if role == "client" or (role == "broker" and principal.grant.link):
             return principal
         if role == "broker":
@@ -393,28 +418,25 @@ class AccessPolicy:
             )
         raise AuthenticationError(f"the role is 'client' or 'broker', not {_shown(role)!r}")
 
-    def _known(self, token: str | None, certificate: str | None) -> Principal:
-        name: str | None = None
-        if token is not None and self.tokens:
-            name = self._owner(token)
-        elif certificate is not None and self.certificates:
-            name = self.certificates.get(certificate)
-        elif self.anonymous is not None:
+    def _known(self, credential: str, now_us: int) -> Principal:
+        if not credential and self.anonymous is not None:
             return self.anonymous
-        elif token is None and certificate is None:
-            raise AuthenticationError("this broker wants a token or a client certificate, and got neither")
+        if credential.startswith(_CERTIFICATE):
+            name = self.certificates.get(credential.removeprefix(_CERTIFICATE))
+        else:
+            name = self._owner(credential)
         if name is None:
             raise AuthenticationError("this broker does not accept this token or certificate")
+        if credential in self.expiries and now_us >= self.expiries[credential]:
+            raise AuthenticationError("this token has expired")
         return self.principals[name]
 
-    def _owner(self, token: str) -> str | None:
-        if len(token) > TOKEN_LENGTH_MAX:
-            return None
-        shown = hashed_token(token).encode()
+    def _owner(self, shown: str) -> str | None:
+        """Whose token it is that has this hash."""
         owner: str | None = None
         # All of them, each in constant time: how long it takes says nothing about any of them.
         for hashed, name in self.tokens.items():
-            if hmac.compare_digest(hashed.encode(), shown):
+            if hmac.compare_digest(hashed.encode(), shown.encode()):
                 owner = name
         return owner
 

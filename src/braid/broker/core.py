@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
+from braid.broker.admission import AccessDesk
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
 from braid.broker.express import Express
@@ -38,6 +39,7 @@ from braid.protocol.inputs import (
     Opened,
     Persisted,
     Received,
+    Reconfigured,
     Resources,
     Tick,
     Writable,
@@ -163,6 +165,14 @@ class BrokerCore:
         )
         self._express.stopwatch = stopwatch
         self._publish.when_meant = self._express.meant
+        self._admission = AccessDesk(
+            self._postroom,
+            self._reception,
+            self._subscriptions,
+            self._durables,
+            send_away=self._broken,
+            end=self._end,
+        )
         self._operator = OperatorDesk(
             incarnation,
             self._postroom,
@@ -172,6 +182,7 @@ class BrokerCore:
             self._reception,
             self._mesh,
             self._detached,
+            self._admission.reload,
         )
         self._turns = Turns(
             self._postroom,
@@ -284,6 +295,8 @@ class BrokerCore:
             self._durables.pressure.looked_at(stimulus)
         elif isinstance(stimulus, LogRead):
             self._durables.reading.was_read(stimulus)
+        elif isinstance(stimulus, Reconfigured):
+            self._admission.reconfigured(stimulus)
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None
@@ -320,6 +333,7 @@ class BrokerCore:
             self._mesh.review_at_us,
             self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
+            self._reception.next_refusal_us,
             self._postroom.now_us if self._subscriptions.unfinished else None,
         )
         return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
@@ -337,7 +351,8 @@ class BrokerCore:
 
     def _take_in(self, connection: int, frames: Sequence[Frame]) -> None:
         party = self._reception.parties.get(connection)
-        if party is None and connection in self._reception.visitors and frames:
+        visitor = self._reception.visitors.get(connection)
+        if party is None and visitor is not None and visitor.refusal is None and frames:
             first = frames[0].body
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
@@ -457,7 +472,7 @@ class BrokerCore:
         if party is None and visitor is None:
             return
         who = party.name if party is not None else visitor.opened.remote if visitor is not None else ""
-        self._postroom.note("warning", "connection refused", party=who, code=code, reason=reason)
+        self._postroom.audit("warning", "connection refused", party=who, code=code, reason=reason)
         self._postroom.refuse(connection, code, reason)
         self._end(connection)
         if visitor is not None:
@@ -467,6 +482,7 @@ class BrokerCore:
         """A connection is over; a link waits for the next one, a client is gone."""
         self._express.forget()
         self._turns.forget(connection)
+        self._reception.admissions.pop(connection, None)
         party = self._reception.parties.pop(connection, None)
         if isinstance(party, Link):
             self._links.disconnected(party)
@@ -495,6 +511,8 @@ class BrokerCore:
 
     def _on_time(self, now_us: int) -> None:
         self._links.dial_due(now_us)
+        for connection, error in self._reception.refusals_due():
+            self._broken(connection, error.code, str(error))
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
         self._subscriptions.installations.review(now_us)
@@ -519,6 +537,7 @@ class BrokerCore:
             self._broken(connection, "late", "no greeting came in time")
         self._turns.review()
         self._durables.work.review()
+        self._admission.review()
         for party in list(self._reception.parties.values()):
             self._publish.tell_apart(party)
             silent_us = now_us - party.heard_at_us

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorDesk"]
 
+# What only looks, and is not worth a line in the audit log.
+_REPORTS = frozenset({"overlay", "statistics"})
+# Answered later than the others: files have to be read.
+_RELOAD = "reload"
+
 
 class OperatorDesk:
     """Answers operators."""
@@ -43,6 +48,7 @@ class OperatorDesk:
         reception: Reception,
         mesh: MeshDesk,
         detached: Callable[[Link], None],
+        reload: Callable[[Client, Ask], None],
     ) -> None:
         self._settings = postroom.settings
         self._incarnation = incarnation
@@ -53,6 +59,7 @@ class OperatorDesk:
         self._reception = reception
         self._mesh = mesh
         self._detached = detached
+        self._reload = reload
         self._topics: dict[str, Callable[[Mapping[str, str]], Any]] = {
             "overlay": lambda arguments: self.overlay(),
             "statistics": lambda arguments: self.statistics(),
@@ -64,19 +71,35 @@ class OperatorDesk:
 
     def ask(self, client: Client, message: Ask) -> None:
         """Answer one question."""
+        topic = message.topic
         try:
-            answer = self._topics.get(message.topic)
+            answer = self._topics.get(topic)
+            if answer is None and topic != _RELOAD:
+                known = ", ".join(sorted((*self._topics, _RELOAD)))
+                raise RequestRefusedError(f"there is no topic {topic!r}; there are {known}", "unknown")
+            client.principal.require_operate(topic)
+            if topic not in _REPORTS:
+                self._audit(client, message, "asked for")
             if answer is None:
-                raise RequestRefusedError(
-                    f"there is no topic {message.topic!r}; there are {', '.join(sorted(self._topics))}",
-                    "unknown",
-                )
-            client.principal.require_operate(message.topic)
+                self._reload(client, message)
+                return
             text = msgspec.json.encode(answer(message.arguments)).decode()
         except RequestRefusedError as error:
+            self._audit(client, message, str(error))
             self._subscriptions.fail(client, message.request, error)
             return
         self._postroom.tell(client, Done(message.request, text))
+
+    def _audit(self, client: Client, message: Ask, outcome: str) -> None:
+        self._postroom.audit(
+            "info",
+            "operator command",
+            client=client.name,
+            principal=client.principal.name,
+            topic=message.topic,
+            arguments=dict(message.arguments),
+            outcome=outcome,
+        )
 
     # Reports.
 

@@ -219,10 +219,11 @@ class PublishDesk:
         sequences = batch.sequences[rows].tolist()
         self._postroom.counters.refused += len(sequences)
         self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
-        self._postroom.note(
+        self._postroom.audit(
             "warning",
             "publication refused",
             client=client.name,
+            principal=client.principal.name,
             count=len(sequences),
             code=code,
             reason=reason,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from braid.broker.access import ANONYMOUS
 from braid.broker.confirmations import Installation, Installations
 from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.settling import Pending
@@ -38,6 +39,8 @@ __all__ = ["REASON_LENGTH_MAX", "SubscriptionDesk", "read_filter", "unreached"]
 # An error may quote a filter; so many characters of it are told.
 REASON_LENGTH_MAX = 4_096
 
+# Characters of a filter that the audit log shows.
+FILTER_SHOWN_MAX = 300
 # Subscriptions that are removed together when a client leaves: a few milliseconds.
 LEAVING_PER_STEP = 32
 
@@ -101,6 +104,7 @@ class SubscriptionDesk:
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return
+        self._granted(client, "subscription", filter)
         former = client.subscriptions.get(message.key)
         key = former or f"{client.key}/{message.key}"
         if self.tables.hides_many(key):
@@ -147,6 +151,17 @@ class SubscriptionDesk:
             self.withdraw(key)
         self.fail(client, message.request, error)
 
+    def _granted(self, client: Client, what: str, filter: Filter) -> None:
+        """For the audit log, where clients are somebody."""
+        if client.principal.name != ANONYMOUS:
+            self._postroom.audit(
+                "debug",
+                f"{what} granted",
+                client=client.name,
+                principal=client.principal.name,
+                filter=filter.text[:FILTER_SHOWN_MAX],
+            )
+
     def unsubscribe_client(self, client: Client, message: Unsubscribe) -> None:
         """A client unsubscribes."""
         key = client.subscriptions.pop(message.key, None)
@@ -170,6 +185,7 @@ class SubscriptionDesk:
         except (FilterError, RequestRefusedError) as error:
             self.fail(client, message.request, error)
             return
+        self._granted(client, "advertisement", filter)
         client.advertised.add(message.key, filter)
         client.advertising += 1
         tells = self.tables.advertise([(f"{client.key}/{message.key}", filter)], client, link=False)
@@ -407,7 +423,15 @@ class SubscriptionDesk:
         code = error.code if isinstance(error, RequestRefusedError) else "filter"
         self._postroom.tell(party, Failed(request, code, str(error)[:REASON_LENGTH_MAX]))
         if code in ("denied", "limit"):
-            self._postroom.note("warning", "request refused", party=party.name, code=code, reason=str(error))
+            principal = party.principal.name if isinstance(party, Client) else party.name
+            self._postroom.audit(
+                "warning",
+                "request refused",
+                party=party.name,
+                principal=principal,
+                code=code,
+                reason=str(error),
+            )
 
     # Telling and waiting.
 

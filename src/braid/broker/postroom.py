@@ -88,6 +88,10 @@ class Postroom:
         """A line for the log."""
         self.effects.append(Note(level, what, fields))
 
+    def audit(self, level: str, what: str, **fields: Any) -> None:
+        """A line for the log that belongs in the audit log, too."""
+        self.effects.append(Note(level, what, fields, audit=True))
+
     def tell(self, party: Party, message: Message, *, in_line: bool = False) -> None:
         """Say something in a party's channel; `in_line`: not before the publications that wait."""
         if in_line:

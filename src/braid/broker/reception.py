@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
+from braid.broker.admission import NOBODY, Admission, WrongTokens
 from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.settings import checked_broker_id
-from braid.errors import AccessDeniedError, ConfigurationError, RemoteProtocolError, RequestRefusedError
+from braid.errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    ConfigurationError,
+    RemoteProtocolError,
+    RequestRefusedError,
+)
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Greeted, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Refused, Welcome
@@ -45,6 +52,10 @@ class Visitor:
     """The brokers that our greeting said can be reached through us."""
     offered: str = ""
     """The session that our greeting asked to go on with."""
+    admission: Admission = NOBODY
+    refusal: AuthenticationError | None = None
+    """What it hears at `refused_at_us`, if it showed a wrong token."""
+    refused_at_us: int = 0
 
 
 class Reception:
@@ -67,7 +78,13 @@ class Reception:
         """Nobody new is let in."""
         self._settings = settings
         self._incarnation = incarnation
-        self._access = access
+        self.access = access
+        """Who may do what; `use_access` puts another one in its place."""
+        self.admissions: dict[int, Admission] = {}
+        """How those were let in who are here, by connection."""
+        self._wrong_tokens = WrongTokens()
+        self._refused: dict[int, Visitor] = {}
+        """Visitors that showed a wrong token and wait to hear so."""
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
@@ -152,9 +169,11 @@ class Reception:
             raise RemoteProtocolError(f"a secret has at most {SECRET_LENGTH_MAX:,} characters")
         # A soft link is a broker's, too.
         role = "broker" if message.role == "soft" else message.role
-        principal = self._access.authenticate(message.token, visitor.opened.certificate, role)
+        principal = self._authenticated(visitor, message.token, role)
+        if principal is None:
+            return None
         if message.role in ("broker", "soft"):
-            if not self._access.is_open and principal.name != message.name:
+            if not self.access.is_open and principal.name != message.name:
                 raise AccessDeniedError(f"this principal may not link as the broker {message.name!r}")
             if message.role == "soft":
                 return self._soft(connection, message)
@@ -169,7 +188,7 @@ class Reception:
             message.name,
             f"{self._settings.broker_id}/{self._incarnation[:8]}.{self._clients_ever}",
             principal,
-            RateLimiter(principal.limits, self._requests_of(principal)),
+            RateLimiter(principal.limits, self.requests_of(principal)),
             self._settings.client,
             self._changed,
             message.secret,
@@ -189,8 +208,51 @@ class Reception:
                 principal=principal.name if principal.name != ANONYMOUS else "",
             ),
         )
-        self._postroom.note("info", "client connected", client=client.name, principal=principal.name)
+        self._postroom.audit(
+            "info",
+            "client connected",
+            client=client.name,
+            principal=principal.name,
+            remote=visitor.opened.remote,
+        )
         return client
+
+    def _authenticated(self, visitor: Visitor, token: str | None, role: str) -> Principal | None:
+        """Who it is; None if that was a wrong token, and the answer waits a little."""
+        now_us = self._postroom.now_us
+        certificate = visitor.opened.certificate
+        visitor.admission = Admission(self.access.credential(token, certificate), role, certificate)
+        try:
+            return self.access.authenticate(token, certificate, role, now_us)
+        except AuthenticationError as error:
+            # One without a token has guessed nothing.
+            wait_us = self._wrong_tokens.wait_us(visitor.opened.remote, now_us) if token is not None else 0
+            if not wait_us:
+                raise
+            visitor.refusal, visitor.refused_at_us = error, now_us + wait_us
+            self._refused[visitor.opened.connection] = visitor
+            return None
+
+    @property
+    def next_refusal_us(self) -> int | None:
+        """When the next of those who showed wrong tokens is to be answered."""
+        return min((visitor.refused_at_us for visitor in self._refused.values()), default=None)
+
+    def refusals_due(self) -> list[tuple[int, AuthenticationError]]:
+        """Those who showed wrong tokens and have waited long enough."""
+        due = []
+        for connection, visitor in list(self._refused.items()):
+            if connection not in self.visitors:
+                del self._refused[connection]  # it has gone
+            elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
+                del self._refused[connection]
+                due.append((connection, visitor.refusal))
+        return due
+
+    def use_access(self, access: AccessPolicy) -> None:
+        """From now on this says who may do what. Those who are here are looked at by others."""
+        self.access = access
+        self._requests.clear()
 
     def _broker(self, connection: int, hello: Hello) -> Link | None:
         checked = _checked_id(hello.name)
@@ -232,7 +294,7 @@ class Reception:
         )
         link.told_reach = reach
         self._links.begun(link, resumed, hello.delta)
-        self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
+        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
@@ -261,7 +323,7 @@ class Reception:
         link.told_reach = visitor.told_reach
         self._enter(connection, link)
         self._links.begun(link, resumed, welcome.delta)
-        self._postroom.note("info", "link up", neighbour=link.name, resumed=resumed)
+        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
     def _soft(self, connection: int, hello: Hello) -> SoftLink:
@@ -319,7 +381,12 @@ class Reception:
             self._links.disconnected(link)
 
     def _enter(self, connection: int, party: Party) -> None:
-        del self.visitors[connection]
+        visitor = self.visitors.pop(connection)
+        self.admissions[connection] = (
+            visitor.admission
+            if visitor.opened.dialled is None
+            else Admission(certificate=visitor.opened.certificate)
+        )
         self.parties[connection] = party
         frame_bytes_max = self._settings.frame_bytes_max
         kind = "broker"
@@ -334,7 +401,8 @@ class Reception:
         party.pinged = False
         party.outside.clear()
 
-    def _requests_of(self, principal: Principal) -> RequestRate:
+    def requests_of(self, principal: Principal) -> RequestRate:
+        """What all connections of a principal ask for together."""
         known = self._requests.get(principal.name)
         if known is None:
             known = RequestRate(principal.limits.requests_per_second_together_max)
@@ -352,7 +420,7 @@ class Reception:
 
     def principal(self, name: str) -> Principal | None:
         """Whom a name stands for at present; None for nobody."""
-        return self._access.named(name)
+        return self.access.named(name)
 
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""

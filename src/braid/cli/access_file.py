@@ -8,6 +8,7 @@
     subscribe = "shop = 7"                    # left out: may subscribe to nothing
     narrow = true                             # narrow what is beyond the grant instead of refusing it
     tokens = ["sha256:..."]                   # `new_token` makes them
+    expires = 2027-01-01T00:00:00Z            # from when on its tokens are not accepted; left out: never
     certificates = ["till.shop7.example"]     # the name in a client certificate
 
     [principals.till.limits]
@@ -35,6 +36,7 @@ import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,6 +57,7 @@ _LIMITS = tuple(each.name for each in fields(Limits))
 _FILTERS = ("publish", "subscribe")
 _SWITCHES = ("operate", "link", "narrow")
 _CREDENTIALS = ("tokens", "certificates")
+_EXPIRES = "expires"
 
 
 def new_token() -> tuple[str, str]:
@@ -136,6 +139,17 @@ class _Table:
             raise self.wrong(key, f"must be a list of non-empty strings, not {values!r}")
         return values
 
+    def moment_us(self, key: str) -> int | None:
+        """A moment in microseconds since 1970; one without a time zone could mean several."""
+        value = self.content.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            raise self.wrong(
+                key, f"must be a moment with its time zone, like 2027-01-01T00:00:00Z, not {value}"
+            )
+        return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
     def limits(self, otherwise: Limits) -> Limits:
         self.require_known(*_LIMITS)
         for key, value in self.content.items():
@@ -152,17 +166,21 @@ def _policy(document: _Table) -> AccessPolicy:
     document.require_known("principals", "anonymous", "limits")
     limits = document.table("limits").limits(Limits())
     principals: dict[str, Principal] = {}
+    expiries: dict[str, int] = {}
     owners: dict[str, dict[str, str]] = {kind: {} for kind in _CREDENTIALS}
     named = document.table("principals")
     for name in named.content:
         if name == ANONYMOUS or not name.isprintable() or not name:
             raise named.wrong(name, "is no name for a principal; unknown clients have a table [anonymous]")
         table = named.table(name)
-        principals[name] = _principal(name, table, limits, _CREDENTIALS)
+        principals[name] = _principal(name, table, limits, (*_CREDENTIALS, _EXPIRES))
         if not any(kind in table.content for kind in _CREDENTIALS):
             raise named.wrong(name, "has neither tokens nor certificates, so nobody could be it")
         for kind in _CREDENTIALS:
             _add_owner(owners[kind], table, kind, name)
+        expires_us = table.moment_us(_EXPIRES)
+        if expires_us is not None:
+            expiries.update(dict.fromkeys(table.texts("tokens"), expires_us))
     anonymous = None
     if "anonymous" in document.content:
         anonymous = _principal(ANONYMOUS, document.table("anonymous"), limits, ())
@@ -170,7 +188,7 @@ def _policy(document: _Table) -> AccessPolicy:
         raise ConfigurationError(
             f"access file {document.file}: neither [principals] nor [anonymous] says who may connect"
         )
-    return AccessPolicy(principals, owners["tokens"], owners["certificates"], anonymous)
+    return AccessPolicy(principals, owners["tokens"], owners["certificates"], anonymous, expiries)
 
 
 def _principal(name: str, table: _Table, limits: Limits, credentials: Iterable[str]) -> Principal:

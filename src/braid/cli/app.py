@@ -287,6 +287,16 @@ def broker(
         Path | None,
         typer.Option("--tls-authority", metavar="FILE", help="Believe certificates signed by these."),
     ] = None,
+    revocations: Annotated[
+        Path | None,
+        typer.Option("--tls-revocations", metavar="FILE", help="Accept no certificate on these lists (CRL)."),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit", metavar="FILE", help="Write down there who was let in, refused, or operated."
+        ),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve /health, /ready and /metrics there."),
@@ -346,6 +356,8 @@ def broker(
                     ("tls", "certificate"): certificate,
                     ("tls", "key"): key,
                     ("tls", "authority"): authority,
+                    ("tls", "revocations"): revocations,
+                    ("log", "audit"): audit,
                     ("http", "listen"): http,
                     ("trace", "directory"): trace,
                     ("log", "format"): log_format and log_format.value,

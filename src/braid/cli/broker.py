@@ -14,7 +14,6 @@ import logging
 import secrets
 import signal
 import socket
-import ssl
 import sys
 import time
 import uuid
@@ -24,14 +23,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from braid.broker.access import AccessPolicy
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
-from braid.cli.access_file import load_access
 from braid.cli.config_file import Configuration, TraceSettings
+from braid.cli.reloading import Doorkeeping
 from braid.errors import BraidError, ConfigurationError, DirectoryError
 from braid.protocol.inputs import Input
 from braid.protocol.log import StoreState
+from braid.runtime.audit import AuditLog
 from braid.runtime.directory import BrokerEntry, Directory, open_directory
 from braid.runtime.http import HttpServer, operator_routes
 from braid.runtime.logs import announce, configure_logs
@@ -39,14 +38,7 @@ from braid.runtime.metrics import Metrics, TurnTimes
 from braid.runtime.node import Node
 from braid.runtime.resources import resources_of
 from braid.runtime.store import SqliteStore, StoreThread
-from braid.runtime.tls import (
-    Address,
-    TlsSettings,
-    check_binding,
-    client_context,
-    parse_address,
-    server_context,
-)
+from braid.runtime.tls import Address, check_binding, is_loopback, parse_address
 from braid.runtime.tracing import NodeTracing
 
 __all__ = ["run_broker"]
@@ -89,15 +81,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(configuration: Configuration) -> None:
-    access = load_access(configuration.access.file) if configuration.access.file is not None else None
+    doors = Doorkeeping(configuration)
     listen = parse_address(configuration.listener.listen)
-    server_tls = _server_tls(configuration.tls)
-    client_tls = _client_tls(configuration.tls, configuration.broker.neighbours)
-    _check_listener(listen.host, configuration, server_tls is not None, access)
+    tls = doors.server_tls is not None
+    _check_listener(listen.host, configuration, doors)
+    http = (
+        parse_address(configuration.http.listen.removeprefix("http://"))
+        if configuration.http.listen
+        else None
+    )
+    if http is not None:
+        _check_listener(http.host, configuration, doors, "to serve HTTP")
     async with AsyncExitStack() as stack:
+        audit = _open_audit(configuration, stack)
         store, state = _open_store(configuration, stack)
         directory = await _open_directory(configuration, stack)
-        listen, reserved = _reserved(listen, server_tls is not None)
+        listen, reserved = _reserved(listen, tls)
         with reserved:
             settings = _settings(configuration.broker, listen)
             known = await _known_neighbours(directory, settings.broker_id)
@@ -105,7 +104,7 @@ async def _run(configuration: Configuration) -> None:
                 settings,
                 incarnation=uuid.uuid4().hex,
                 seed=secrets.randbits(64),
-                access=access,
+                access=doors.access,
                 store=state,
                 neighbours=known,
                 stopwatch=time.perf_counter_ns,
@@ -116,23 +115,25 @@ async def _run(configuration: Configuration) -> None:
                 core,
                 name=settings.broker_id,
                 store=store,
-                server_tls=server_tls,
-                client_tls=client_tls,
+                server_tls=doors.server_tls,
+                client_tls=doors.client_tls,
                 resources=partial(resources_of, configuration.store.data_dir),
                 on_turn=_Observer(core, turns),
                 tracing=tracing,
                 handshake_s_max=settings.handshake_us_max / 1e6,
                 connections_max=settings.connections_max,
+                audit=audit,
             )
+            node.reload = partial(doors.reload, node, audit)
             stack.push_async_callback(node.stop)
             await _listen(node, listen)
         if directory is not None:
             registration = _Registration(directory, core)
             await registration.begin()
             stack.push_async_callback(registration.end)
-        http = await _serve_http(configuration.http.listen, core, turns, stack)
-        with _stop_signals() as stop:
-            announce("listening", address=settings.address, **({"http": http} if http else {}))
+        served = await _serve_http(http, Metrics(core, turns, node.handshakes), core, doors, stack)
+        with _signals(node) as stop:
+            announce("listening", address=settings.address, **({"http": served} if served else {}))
             node.start()
             await stop.wait()
             await _drain(node, stop, settings.drain_us_max / 1e6 + DRAIN_EXTRA_S)
@@ -142,37 +143,29 @@ async def _run(configuration: Configuration) -> None:
 # What is opened.
 
 
-def _server_tls(settings: TlsSettings) -> ssl.SSLContext | None:
-    if settings.certificate is None:
-        if settings.key is not None or settings.require_client_certificate:
-            raise ConfigurationError(
-                "TLS is configured without a certificate; give --tls-certificate, or certificate in [tls]"
-            )
-        return None
-    return server_context(settings)
-
-
-def _client_tls(settings: TlsSettings, neighbours: tuple[str, ...]) -> ssl.SSLContext:
-    """For links. It is always there: a neighbour that is appended later may want TLS."""
+def _check_listener(
+    host: str, configuration: Configuration, doors: Doorkeeping, purpose: str = "to listen"
+) -> None:
+    known = doors.access is not None and not doors.access.is_open
     try:
-        return client_context(settings)
-    except ConfigurationError:
-        if neighbours:
-            raise
-        # A certificate for servers alone is good enough for a broker that dials nobody.
-        return client_context(TlsSettings(authority=settings.authority))
-
-
-def _check_listener(host: str, configuration: Configuration, tls: bool, access: AccessPolicy | None) -> None:
-    known = access is not None and not access.is_open
-    remark = check_binding(
-        host,
-        tls=tls,
-        authenticated=known or configuration.tls.require_client_certificate,
-        insecure=configuration.listener.insecure,
-    )
+        remark = check_binding(
+            host,
+            tls=doors.server_tls is not None,
+            authenticated=known or configuration.tls.require_client_certificate,
+            insecure=configuration.listener.insecure,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("to listen", purpose, 1)) from None
     if remark:
         _log.warning(remark)
+
+
+def _open_audit(configuration: Configuration, stack: AsyncExitStack) -> AuditLog | None:
+    if configuration.log.audit is None:
+        return None
+    audit = AuditLog(configuration.log.audit, configuration.broker.broker_id)
+    stack.callback(audit.close)
+    return audit
 
 
 def _open_store(
@@ -271,14 +264,22 @@ def _cannot_listen(listen: Address, error: OSError) -> ConfigurationError:
     )
 
 
-async def _serve_http(listen: str, core: BrokerCore, turns: TurnTimes, stack: AsyncExitStack) -> str:
-    if not listen:
+async def _serve_http(
+    address: Address | None, metrics: Metrics, core: BrokerCore, doors: Doorkeeping, stack: AsyncExitStack
+) -> str:
+    if address is None:
         return ""
-    address = parse_address(listen.removeprefix("http://"))
-    server = HttpServer(operator_routes(lambda: _why_not_ready(core), Metrics(core, turns)))
+    beyond = not is_loopback(address.host)
+    tls = doors.http_tls if beyond else None
+    server = HttpServer(
+        operator_routes(lambda: _why_not_ready(core), metrics),
+        tls=tls,
+        admits=(lambda token: doors.operates(token, time.time_ns() // 1000)) if beyond else None,
+    )
     port = await server.listen(address.host, address.port)
     stack.push_async_callback(server.close)
-    return f"http://{str(replace(address, port=port, tls=False)).partition('://')[2]}"
+    scheme = "https" if tls is not None else "http"
+    return f"{scheme}://{str(replace(address, port=port, tls=False)).partition('://')[2]}"
 
 
 def _why_not_ready(core: BrokerCore) -> str:
@@ -366,18 +367,22 @@ class _Registration:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set, in place of what they do otherwise."""
+def _signals(node: Node) -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set, in place of what they do otherwise; SIGHUP reloads."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
+    actions: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGTERM: stop.set,
+        signal.SIGINT: stop.set,
+        signal.SIGHUP: lambda: node.reload(0),
+    }
+    for number, action in actions.items():
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, nor in a thread
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, action)
     try:
         yield stop
     finally:
-        for number in signals:
+        for number in actions:
             with suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.remove_signal_handler(number)
 

@@ -84,8 +84,9 @@ class HttpSettings:
     """Health, readiness and metrics."""
 
     listen: str = ""
-    """Host and port of an HTTP server with /health, /ready and /metrics; port 0 takes a free one. It asks
-    nobody who they are, so give it an address that only operators reach. Left out, there is none."""
+    """Host and port of an HTTP server with /health, /ready and /metrics; port 0 takes a free one. On loopback
+    it asks nobody who they are. Beyond, the rules of the listener hold: it uses the same certificate, and
+    wants the token of somebody who may operate, as `Authorization: Bearer`. Left out, there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,9 @@ class LogSettings:
     """A line for people, or one JSON object per line."""
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important of what is written. Lower: more lines, also for each connection."""
+    audit: Path | None = None
+    """The file for the audit log: who was let in or refused, what was granted, and what operators did, one
+    JSON object per line. Left out, there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

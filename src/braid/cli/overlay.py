@@ -154,6 +154,27 @@ def forget(
     typer.echo(f"{answer.get('broker', broker)} has forgotten {neighbour}; {dropped:,} bytes were dropped")
 
 
+@overlay.command(epilog=examples("braid overlay reload --broker 127.0.0.1:7000"))
+def reload(
+    broker: Broker = BROKER_DEFAULT,
+    token: Token = None,
+    ca: Authority = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    timeout: _Timeout = 10.0,
+) -> None:
+    """Have a broker read its access file, certificates and revocation lists again, as SIGHUP does.
+
+    If something is wrong with them, nothing changes, and what is wrong is said. Whoever was let in by what no
+    longer counts is sent away.
+    """
+    from braid.cli.overlay_crawl import ask
+
+    answer = asyncio.run(ask(broker, "reload", _door(token, ca, certificate, key, timeout)))
+    ended = answer.get("connections_ended", 0)
+    typer.echo(f"{answer.get('broker', broker)} has reloaded; {ended} connections were ended")
+
+
 @overlay.command(
     epilog=examples(
         "braid overlay strategy --all",

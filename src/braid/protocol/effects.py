@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 
     from braid.protocol.log import StoreOperation
 
-__all__ = ["Close", "Dial", "Drained", "Effect", "Greeted", "Note", "Pause", "Persist", "ReadLog", "Send"]
+__all__ = [
+    "Close",
+    "Dial",
+    "Drained",
+    "Effect",
+    "Greeted",
+    "Note",
+    "Pause",
+    "Persist",
+    "ReadLog",
+    "Reload",
+    "Send",
+]
 
 
 class Send(msgspec.Struct, gc=False):  # there is one for every message, and this is made most quickly
@@ -95,6 +107,15 @@ class Note:
     """`debug`, `info`, `warning` or `error`."""
     what: str
     fields: Mapping[str, Any] = field(default_factory=dict)
+    audit: bool = False
+    """Whether it belongs in the audit log, too: who was let in or refused, what an operator did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Read access file and certificates again, then say `Reconfigured`."""
+
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +123,4 @@ class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
 
 
-Effect: TypeAlias = Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Drained
+Effect: TypeAlias = Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Drained

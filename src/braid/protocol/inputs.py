@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "Opened",
     "Persisted",
     "Received",
+    "Reconfigured",
     "Resources",
     "Tick",
     "Writable",
@@ -109,6 +110,20 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """Access file and certificates were read again; without being asked, or as the answer to `Reload`."""
+
+    token: int = 0
+    """Of the `Reload`; 0 if nobody asked."""
+    access: Any = None
+    """The policy from now on, as the machine understands it; None to keep the one in force."""
+    certificates_changed: bool = False
+    """Whether certificates that were accepted before may not be accepted any more."""
+    problem: str = ""
+    """What was wrong; then nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: the deadline that was asked for is here."""
 
@@ -119,5 +134,15 @@ class Drain:
 
 
 Input: TypeAlias = (
-    Opened | Received | Malformed | Closed | Writable | Persisted | LogRead | Resources | Tick | Drain
+    Opened
+    | Received
+    | Malformed
+    | Closed
+    | Writable
+    | Persisted
+    | LogRead
+    | Resources
+    | Reconfigured
+    | Tick
+    | Drain
 )

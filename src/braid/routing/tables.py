@@ -457,6 +457,16 @@ class RoutingTables:
         entry = self._subscriptions.get(key) or self._advertisements.get(key)
         return None if entry is None else entry.origin
 
+    def subscription(self, key: str) -> Filter | None:
+        """What is asked for under a key; None for an unknown one."""
+        entry = self._subscriptions.get(key)
+        return None if entry is None else entry.filter
+
+    def advertisement(self, key: str) -> Filter | None:
+        """What is said to be published under a key; None for an unknown one."""
+        entry = self._advertisements.get(key)
+        return None if entry is None else entry.filter
+
     def destinations(self, batch: Iterable[Mapping[str, Value | None]]) -> GroupMatrix:
         """Which destinations have a subscription for each publication."""
         return self.matcher.group_matrix(batch)

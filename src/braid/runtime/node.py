@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.errors import BraidError, StoreError
 from braid.protocol import encode_frames
-from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
-from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Tick
+from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Reload, Send
+from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
 from braid.runtime.tls import handshake_problem, parse_address
@@ -78,6 +78,7 @@ class Node:
         tracing: NodeTracing | None = None,
         handshake_s_max: float = HANDSHAKE_S_MAX,
         connections_max: int = 10_000,
+        audit: Callable[[Note], None] | None = None,
     ) -> None:
         """
         Args:
@@ -91,8 +92,12 @@ class Node:
             tracing: writes down what happens in each turn.
             handshake_s_max: how long a TLS handshake may take.
             connections_max: how many connections there may be before another one shakes hands.
+            audit: writes down who was let in or refused, and what operators did.
         """
         self.handshakes = Handshakes()
+        self.reload: Callable[[int], None] = self._cannot_reload
+        """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
+        self._audit = audit
         self.drained = asyncio.Event()
         """The machine has finished everything after `drain`."""
         self._machine = machine
@@ -138,6 +143,9 @@ class Node:
                 listener.listen(BACKLOG)
                 self._keep(self._accepting, self._accept(listener))
         return bound
+
+    def _cannot_reload(self, token: int) -> None:
+        self.report(Reconfigured(token, problem="there are no files to read again"))
 
     def use_tls(self, server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> None:
         """Encrypt connections with these from now on. Whether the listener does so at all stays as it was."""
@@ -288,6 +296,8 @@ class Node:
             self._keep(self._dialling, self._dial(effect))
         elif isinstance(effect, Note):
             self._log.log(_LEVELS[effect.level], effect.what, extra={"fields": dict(effect.fields)})
+            if effect.audit and self._audit is not None:
+                self._audit(effect)
         elif isinstance(effect, Pause):
             connection = self._connections.get(effect.connection)
             if connection is not None:
@@ -298,6 +308,8 @@ class Node:
                 connection.greeted(effect.frame_bytes_max)
         elif isinstance(effect, Drained):
             self.drained.set()
+        elif isinstance(effect, Reload):
+            self.reload(effect.token)
         else:
             raise TypeError(f"{effect!r} is no effect")
 

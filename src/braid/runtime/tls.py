@@ -183,6 +183,9 @@ class TlsSettings:
     authority: Path | None = None
     """The certificates of those whose signature we believe. Left out, a client believes what its system
     believes, and a listener asks nobody for a certificate."""
+    revocations: Path | None = None
+    """The lists of certificates that the authority has taken back (CRL). A certificate on one of them is not
+    accepted. Each authority that signs needs a list here, and one that has run out accepts nobody."""
     require_client_certificate: bool = False
     """For listeners: refuse whoever has none (mutual TLS). Otherwise, with an authority, a client may show
     one or not, and may log in with a token."""
@@ -201,6 +204,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     _load_own(context, settings)
     if settings.authority is not None:
         _load_authority(context, settings.authority)
+        _load_revocations(context, settings)
         required = settings.require_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     _check_presentable(settings, by_server=True)
@@ -214,6 +218,7 @@ def client_context(settings: TlsSettings | None = None) -> ssl.SSLContext:
     _harden(context)
     if settings.authority is not None:
         _load_authority(context, settings.authority)
+        _load_revocations(context, settings)
     else:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if settings.certificate is not None:
@@ -311,6 +316,21 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
         raise ConfigurationError(
             f"the TLS authority {path} cannot be read as a PEM file with certificates: {_words(error)}"
         ) from None
+
+
+def _load_revocations(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.revocations is None:
+        return
+    path = _readable("revocation list", settings.revocations)
+    if b"BEGIN X509 CRL" not in path.read_bytes():
+        raise ConfigurationError(f"the TLS revocation list {path} holds no list in PEM form (BEGIN X509 CRL)")
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"the TLS revocation list {path} cannot be read as a PEM file: {_words(error)}"
+        ) from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _readable(what: str, path: Path | None) -> Path:

@@ -10,8 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import StoreError
-from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
-from braid.protocol.inputs import LogRead, Persisted, Received, Tick
+from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Reload, Send
+from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Tick
 from braid.protocol.log import MemoryStore
 from braid.sim.loop import NEVER_US
 from braid.sim.pipe import Endpoint
@@ -212,6 +212,8 @@ class Host(Endpoint):
                 pipe.back.pause(effect.duration_us)
         elif isinstance(effect, Drained):
             self.drained = True
+        elif isinstance(effect, Reload):
+            self.report(Reconfigured(effect.token, problem="there are no files to read again"))
         else:
             raise TypeError(f"{effect!r} is no effect")
 
