@@ -14,7 +14,7 @@ OUT ?= reproduction
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live reliability docs clean
+.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -62,6 +62,9 @@ reproducetable: $(VENV)/.stamp-everything ## Table 2 of the multipath paper at i
 live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while some break, into benchmarks/live.json
 	@mkdir -p benchmarks
 	@$(BIN)/braid bench live --output benchmarks/live.json
+
+overload: $(VENV)/.stamp-everything ## small queues and too many publications on fifty random trees; fails if anything is lost or stuck
+	@BRAID_OVERLOAD_SEEDS=50 $(BIN)/python -m pytest tests/sim/test_overload_worlds.py -q
 
 reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connections; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20

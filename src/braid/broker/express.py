@@ -182,7 +182,7 @@ class Express:
         way: _Way | None = None
         if batch.route:
             try:
-                delegation = self._mesh.delegations.of(batch.route, batch.hops)
+                delegation = self._delegated.delegation(batch)
             except RemoteProtocolError:
                 return None
         else:
@@ -208,7 +208,7 @@ class Express:
             if delegation.here:
                 self._delegated.arrived(party, batch, None)
             else:
-                self._delegated.pass_on_one(party, batch, batch.route)
+                self._delegated.pass_on_one(party, batch, batch.route, free=bool(batch.target))
         elif self._seen.is_new(batch.publisher, batch.first):
             way.uses += 1
             links = way.links
@@ -260,7 +260,7 @@ class Express:
         """Delegate it, give it to those who are here, and count it if its way is not kept."""
         party = source.party
         for route in way.sets:
-            self._delegated.pass_on_one(party, batch, route)
+            self._delegated.pass_on_one(party, batch, route, free=True)
         if self._delegated.delivered.has(batch.publisher, batch.first):
             self._postroom.counters.delivered -= len(way.clients)
         else:
@@ -317,7 +317,9 @@ class Express:
     def _found(self, source: Party, reached: Reached, ordered: bool) -> _Way:
         mesh = self._mesh
         came_from = mesh.direction_of(source)
-        sets = self._delegated.sets(reached, came_from, 1) if mesh.delegates and not ordered else None
+        # What has come along the tree stays there, as `PublishDesk` says.
+        delegates = mesh.delegates and not ordered and isinstance(source, Client)
+        sets = self._delegated.sets(reached, came_from, 1) if delegates else None
         if sets is not None:
             reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
         links: list[Party] = []

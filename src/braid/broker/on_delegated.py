@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.parties import FREE, ON_TREE
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
+from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from braid.broker.delegations import Delegation
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party, Release
@@ -97,7 +100,7 @@ class DelegatedDesk:
 
     def arrived(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> bool:
         """A copy for a set has come from another broker; returns whether some of it was here before."""
-        delegation = self._mesh.delegations.of(batch.route, batch.hops)
+        delegation = self.delegation(batch)
         repeated = False
         if delegation.here:
             fresh = self._not_delivered(batch)
@@ -105,8 +108,50 @@ class DelegatedDesk:
             if fresh is not None:
                 self.deliver_here(source, fresh, pending)
                 self._pass_to_doubles(source, fresh, delegation.doubles, pending)
-        self.pass_on(source, batch, batch.route, pending)
+        self.pass_on(source, batch, batch.route, pending, free=bool(batch.target))
         return repeated
+
+    def delegation(self, batch: PublicationBatch) -> Delegation:
+        """What becomes of a copy for a set here.
+
+        Raises:
+            RemoteProtocolError: its bytes name no set.
+        """
+        return self._split(batch.route, batch.hops, free=bool(batch.target))
+
+    def _split(self, route: bytes, hops: int, *, free: bool) -> Delegation:
+        """Share a set out among links; `free`: among any, otherwise along the tree."""
+        return self._mesh.delegations.of(route, hops if free else HOPS_OF_SHORTCUTS_MAX)
+
+    def _copies(self, delegation: Delegation, hops: int, *, free: bool) -> Sequence[tuple[Party, bytes, int]]:
+        """The copies to send: to whom, for which brokers, and in which credit class.
+
+        A copy that may take any link goes where it is best, as long as there is room; nobody waits for that.
+        Otherwise it goes along the tree, and stays there.
+        """
+        party = self._mesh.party
+        if not free or hops >= HOPS_OF_SHORTCUTS_MAX:
+            return [(party(hop), share, ON_TREE) for hop, share in delegation.hops]
+        copies: list[tuple[Party, bytes, int]] = []
+        has_room = self._postroom.has_room
+        for hop, share in delegation.hops:
+            link = party(hop)
+            if has_room(link):
+                copies.append((link, share, FREE))
+            else:
+                copies += self._copies(self._split(share, hops, free=False), hops, free=False)
+        return copies
+
+    def _waits_for(self, source: Party, party: Party, target: int) -> Party | None:
+        """Who is held up if a copy finds no room: its source, unless it goes back there along the tree.
+
+        That happens while a broker moves. It is the only way in which links of the tree could wait for each
+        other in a circle, so it may fill a queue twice.
+        """
+        if target == ON_TREE and self._mesh.direction_of(source) == party.name:
+            bound = 2 * self._postroom.settings.link_queue_bytes_max
+            return None if party.channel.backlog_bytes_of(ON_TREE) <= bound else source
+        return source
 
     def _pass_to_doubles(
         self, source: Party, batch: PublicationBatch, doubles: tuple[str, ...], pending: Pending | None
@@ -119,55 +164,64 @@ class DelegatedDesk:
             link = self._mesh.on_the_way_to(broker)
             if link is not None:
                 care = pending.share() if pending is not None else None
-                onward = batch.readdressed(further=True, route=packed_destinations([digest_of(broker)]))
-                self._postroom.pass_on(link, onward, care, source)
+                digests = packed_destinations([digest_of(broker)])
+                onward = batch.readdressed(target=ON_TREE, further=True, route=digests)
+                held_up = self._waits_for(source, link, ON_TREE)
+                self._postroom.pass_on(link, onward, care, held_up, batch.target)
 
     def pass_on(
-        self, source: Party | None, batch: PublicationBatch, route: bytes, pending: Pending | None
+        self, source: Party, batch: PublicationBatch, route: bytes, pending: Pending | None, *, free: bool
     ) -> None:
-        """Split a set among next hops."""
+        """Split a set among next hops; `free`: its copies may take any link."""
         mesh = self._mesh
-        delegation = mesh.delegations.of(route, batch.hops)
+        delegation = self._split(route, batch.hops, free=free)
         for broker in delegation.destinations:
             mesh.sent(broker, len(batch))
-        for hop, share in delegation.hops:
+        for party, share, target in self._copies(delegation, batch.hops, free=free):
             self._postroom.counters.forwarded += len(batch)
             care = pending.share() if pending is not None else None
-            onward = batch.readdressed(further=True, route=share)
-            self._postroom.pass_on(mesh.party(hop), onward, care, source)
+            onward = batch.readdressed(target=target, further=True, route=share)
+            held_up = self._waits_for(source, party, target)
+            self._postroom.pass_on(party, onward, care, held_up, batch.target)
         if delegation.unknown:
             care = pending.share() if pending is not None else None
-            self._wait(batch.readdressed(route=delegation.unknown), care, self._postroom.now_us)
-            if source is not None and self._lobby_bytes > LOBBY_BYTES_MAX:
+            waiting = batch.readdressed(target=FREE if free else ON_TREE, route=delegation.unknown)
+            self._wait(waiting, care, self._postroom.now_us)
+            if self._lobby_bytes > LOBBY_BYTES_MAX:
                 self._bottleneck.hold_up(source)
 
-    def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes) -> None:
+    def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes, *, free: bool) -> None:
         """The same for a single publication that nobody waits for."""
         mesh = self._mesh
-        delegation = mesh.delegations.of(route, batch.hops)
+        delegation = self._split(route, batch.hops, free=free)
         if delegation.unknown:
-            self.pass_on(source, batch, route, None)
+            self.pass_on(source, batch, route, None, free=free)
             return
         for broker in delegation.destinations:
             mesh.sent(broker, 1)
-        for hop, share in delegation.hops:
+        for party, share, target in self._copies(delegation, batch.hops, free=free):
             self._postroom.counters.forwarded += 1
-            onward = batch.readdressed(further=True, route=share)
-            self._postroom.pass_on_at_once(mesh.party(hop), onward, source)
+            onward = batch.readdressed(target=target, further=True, route=share)
+            held_up = self._waits_for(source, party, target)
+            self._postroom.pass_on_at_once(party, onward, held_up, batch.target)
 
     def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
         """The link that took this copy has gone, or it has waited since then: its set is split anew."""
-        delegation = self._mesh.delegations.of(batch.route, batch.hops)
-        if not delegation.hops and not delegation.unknown:
+        free = bool(batch.target)
+        delegation = self._split(batch.route, batch.hops, free=free)
+        copies = self._copies(delegation, batch.hops, free=free)
+        unknown = delegation.unknown
+        if not copies and not unknown:
             if care is not None:
                 care()
             return
-        cares = _shared(care, len(delegation.hops) + bool(delegation.unknown))
-        for hop, share in delegation.hops:
-            self._postroom.pass_on(self._mesh.party(hop), batch.readdressed(route=share), next(cares), None)
-        if delegation.unknown:
+        cares = _shared(care, len(copies) + bool(unknown))
+        for party, share, target in copies:
+            readdressed = batch.readdressed(target=target, route=share)
+            self._postroom.pass_on(party, readdressed, next(cares), None)
+        if unknown:
             since_us = self._postroom.now_us if since_us is None else since_us
-            self._wait(batch.readdressed(route=delegation.unknown), next(cares), since_us)
+            self._wait(batch.readdressed(target=batch.target, route=unknown), next(cares), since_us)
 
     # What is done here.
 

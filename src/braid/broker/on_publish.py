@@ -52,11 +52,13 @@ Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 class _Route:
     """A batch on its way through this broker."""
 
-    __slots__ = ("batch", "delegated", "first", "here", "pending")
+    __slots__ = ("batch", "delegated", "first", "here", "pending", "source_class")
 
     def __init__(self, batch: PublicationBatch, pending: Pending | None, *, delegated: bool = False) -> None:
         self.batch = batch
         self.pending = pending
+        self.source_class = batch.target
+        """The credit class it came in."""
         self.delegated = delegated
         """Whether it came for a set of brokers, so that it is known to be new to clients here."""
         self.here: Pending | None = None
@@ -266,7 +268,8 @@ class PublishDesk:
         """Tell that one frame is settled, whatever is before it.
 
         Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
-        each other for ever; along the tree that cannot be.
+        each other for ever; along the tree that cannot be. What is behind such a copy does not wait for it
+        either, or what keeps to the tree would wait for what does not: `SettleLine.done_apart`.
         """
         session = link.session
 
@@ -298,7 +301,7 @@ class PublishDesk:
 
     def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
-        route = _Route(batch.readdressed(), pending, delegated=True)
+        route = _Route(batch.readdressed(target=batch.target), pending, delegated=True)
         self._wait_here(route)
         tables = self._subscriptions.tables
         try:
@@ -419,7 +422,8 @@ class PublishDesk:
         # While somebody's interest is not known, everything keeps to the tree, where it is waited for.
         on_tree = bool(self._links.holding) or any(route.batch.ordered for route in routes)
         rows = routes[-1].first + len(routes[-1].batch)
-        if self._mesh.delegates and not on_tree:
+        # What has come along the tree stays there: nothing that keeps to it may wait for what does not.
+        if self._mesh.delegates and not on_tree and isinstance(source, Client):
             sets = self._delegated.sets(reached, came_from, rows)
             if sets is not None:
                 for destinations, chosen in sets:
@@ -490,7 +494,7 @@ class PublishDesk:
     def _give(self, source: Party, route: _Route, destination: Hashable, batch: PublicationBatch) -> None:
         counters = self._postroom.counters
         if isinstance(destination, bytes):
-            self._delegated.pass_on(source, batch, destination, route.pending)
+            self._delegated.pass_on(source, batch, destination, route.pending, free=True)
             return
         if not isinstance(destination, str) and not route.delegated:
             not_delivered = self._delegated.not_delivered_for_a_set(batch)
@@ -503,7 +507,7 @@ class PublishDesk:
             counters.delivered += len(batch)
             care = route.local.share() if route.local is not None else None
             readdressed = batch.readdressed(target=destination.number)
-            self._postroom.pass_on(destination.client, readdressed, care, source)
+            self._postroom.pass_on(destination.client, readdressed, care, source, route.source_class)
         elif isinstance(destination, str):
             link = self._mesh.party(destination)
             if route.pending is not None and link.channel.holding:

@@ -21,11 +21,25 @@ if TYPE_CHECKING:
     from braid.matching import FilterIndex
     from braid.protocol.messages import Message
 
-__all__ = ["CLASSES", "Client", "ClientDestination", "Link", "Party", "Release", "SoftLink", "class_of"]
+__all__ = [
+    "CLASSES",
+    "FREE",
+    "ON_TREE",
+    "Client",
+    "ClientDestination",
+    "Link",
+    "Party",
+    "Release",
+    "SoftLink",
+    "class_of",
+]
 
 Release: TypeAlias = Callable[[], None]
 
-# What brokers send to each other: see `protocol/incoming.py`.
+# The credit classes of what brokers send to each other: what moves away from its publisher along the tree, by
+# long steps or short ones, and copies for a set of brokers that may take any link (decision 0019).
+ON_TREE = 0
+FREE = 1
 BROKER_CLASSES = 2
 
 # The delivery classes of a client's subscriptions, by what they choose for the moment they fall behind.

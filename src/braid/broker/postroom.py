@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
-from braid.broker.parties import CLASSES, Client, Party, Release
+from braid.broker.parties import CLASSES, FREE, Client, Party, Release
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.messages import Refused
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.settings import BrokerSettings
-    from braid.protocol import PublicationBatch
+    from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message
 
@@ -131,22 +131,43 @@ class Postroom:
     # Publications and those who are behind.
 
     def pass_on(
-        self, party: Party, batch: PublicationBatch, care: Release | None, source: Party | None
+        self,
+        party: Party,
+        batch: PublicationBatch,
+        care: Release | None,
+        source: Party | None,
+        source_class: int = 0,
     ) -> None:
-        """Put publications in line, and hold up their source if the party is behind."""
-        party.channel.offer(batch, care)
+        """Put publications in line, and hold up their source if the party is behind.
+
+        `source_class` is the credit class in which they came from there. Nobody waits for a link because of
+        copies that may take any link: `has_room` says beforehand whether there is room for them.
+        """
+        channel = party.channel
+        channel.offer(batch, care)
         self._changed[party] = None
         if isinstance(party, Client):
-            self._bound_client(party, batch.target, source)
-        elif party.channel.backlog_bytes > self.settings.link_queue_bytes_max:
-            if not party.channel.connected:
-                self.counters.dropped += party.channel.drop_oldest(
-                    max(0, self.settings.link_queue_bytes_max - party.channel.unsettled_bytes), 0
-                )
-            if party.channel.backlog_bytes > self.settings.link_queue_bytes_max:
-                self._hold_up(source, party)
+            self._bound_client(party, batch.target, source, source_class)
+        elif not batch.target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
+            if not channel.connected:
+                self._drop_oldest(channel)
+            if channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
+                self._hold_up(source, source_class, party)
 
-    def pass_on_at_once(self, party: Party, batch: PublicationBatch, source: Party) -> None:
+    def _drop_oldest(self, channel: Channel[Release]) -> None:
+        """Keep what is not acknowledged delivery within the bound of a link that is down."""
+        others_bytes = channel.waiting_bytes - channel.waiting_bytes_of(0)
+        kept_bytes = channel.backlog_bytes_of(0) - channel.waiting_bytes_of(0)
+        bytes_max = others_bytes + max(0, self.settings.link_queue_bytes_max - kept_bytes)
+        self.counters.dropped += channel.drop_oldest(bytes_max, 0)
+
+    def has_room(self, party: Party) -> bool:
+        """Whether a link has room for copies that may take any link. They have half as much as the others."""
+        return party.channel.backlog_bytes_of(FREE) * 2 <= self.settings.link_queue_bytes_max
+
+    def pass_on_at_once(
+        self, party: Party, batch: PublicationBatch, source: Party | None, source_class: int = 0
+    ) -> None:
         """The same for a single publication that nobody cares for: it is written by itself, now.
 
         Only where nothing else is to be written to the party in this turn: the order must stay.
@@ -155,14 +176,15 @@ class Postroom:
         if connection is not None and party not in self._changed and not party.again:
             channel = party.channel
             backlog_bytes = channel.unacknowledged_bytes + channel.unsettled_bytes + batch.size
-            if backlog_bytes <= self.settings.link_queue_bytes_max:  # otherwise somebody is held up
+            # Otherwise somebody may be held up.
+            if batch.target or backlog_bytes <= self.settings.link_queue_bytes_max:
                 frame = channel.send_at_once(batch)
                 if frame is not None:
                     self.effects.append(Send(connection, [frame]))
                     return
-        self.pass_on(party, batch, None, source)
+        self.pass_on(party, batch, None, source, source_class)
 
-    def _bound_client(self, client: Client, target: int, source: Party | None) -> None:
+    def _bound_client(self, client: Client, target: int, source: Party | None, source_class: int) -> None:
         bytes_max = self.settings.client_queue_bytes_max
         if client.channel.waiting_bytes <= bytes_max:
             return
@@ -172,13 +194,13 @@ class Postroom:
             self.refuse(client.connection, "slow", "the client fell too far behind, as it had allowed for")
             client.connection = None  # the driver's `Closed` ends the party
         if client.channel.waiting_bytes > bytes_max:
-            self._hold_up(source, client)
+            self._hold_up(source, source_class, client)
 
-    def _hold_up(self, source: Party | None, behind: Party) -> None:
+    def _hold_up(self, source: Party | None, source_class: int, behind: Party) -> None:
         if behind.behind_since_us is None:
             behind.behind_since_us = self.now_us
         if source is not None:
-            behind.bottleneck.hold_up(source)
+            behind.bottleneck.hold_up(source, source_class)
 
     def caught_up(self, party: Party, *, moves: bool = True) -> None:
         """Let go those a party held up if it has taken enough; `moves`: it has taken something."""
@@ -189,7 +211,8 @@ class Postroom:
             if isinstance(party, Client)
             else self.settings.link_queue_bytes_max
         )
-        waiting = party.channel.waiting_bytes if isinstance(party, Client) else party.channel.backlog_bytes
+        channel = party.channel
+        waiting = channel.waiting_bytes if isinstance(party, Client) else channel.backlog_bytes_of(0)
         if waiting * 2 <= bound:
             self.let_go(party)
         elif moves:

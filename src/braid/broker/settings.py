@@ -79,7 +79,8 @@ class BrokerSettings:
     """How much may be under way on a client's connection."""
     link_queue_bytes_max: int = 64 * 1024 * 1024
     """Publications kept for one neighbour. Beyond it those who send them get no more credit, and while the
-    link is down the oldest that are not acknowledged delivery are dropped."""
+    link is down the oldest that are not acknowledged delivery are dropped. Copies that SB may send over any
+    link have half as much beside that; beyond it they go along the tree."""
     client_queue_bytes_max: int = 16 * 1024 * 1024
     """Publications waiting for one client. Beyond it the subscription's own choice decides."""
     stall_us_max: int = 30_000_000

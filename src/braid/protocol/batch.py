@@ -50,6 +50,7 @@ _ACKNOWLEDGED = 1
 _ORDERED = 2
 _RECEIPT = 4
 _ROUTED = 8
+_FREE = 16
 
 WAITED_FOR: Final = _ACKNOWLEDGED | _RECEIPT
 """The flags of batches that somebody waits for, at the end of their way or at their next broker."""
@@ -143,7 +144,8 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     flags: int = 0
     hops: int = 0
     target: int = 0
-    """To a client: which of its delivery classes this is for."""
+    """The credit class it travels in. To a client: which of its delivery classes this is for. Between
+    brokers: 1 for a copy for a set of brokers that may take any link, 0 for everything else."""
     route: bytes = b""
     """Between brokers: the brokers that this copy is for, packed; empty: whoever wants it downstream."""
     size: int = 0
@@ -359,7 +361,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
             length,
             BATCH_KIND,
             sequence,
-            self.flags | _ROUTED if route else self.flags,
+            self.flags if not route else self.flags | _ROUTED | (_FREE if self.target else 0),
             self.hops,
             # Only clients have delivery classes, and only brokers destinations.
             len(route) if route else self.target,
@@ -407,9 +409,9 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
             base,
             table,
             payload[records_at:end],
-            flags=flags & ~_ROUTED,
+            flags=flags & ~(_ROUTED | _FREE),
             hops=hops,
-            target=0 if route_bytes else target,
+            target=target if not route_bytes else 1 if flags & _FREE else 0,
             route=payload[route_at:rows_at],
         )
 

@@ -1,0 +1,71 @@
+"""Does a network that has been given too much come to rest with everything delivered?
+
+Queues are small, and more is published than uplinks carry. Whatever waits must only wait for what cannot wait
+for it: nothing is lost, and when the overload ends all queues empty and all credit is given back.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from braid.protocol import Channel
+from tests.sim.overload import Circle, RandomTree, left_over
+
+# `make overload` tries fifty.
+SEEDS = range(int(os.environ.get("BRAID_OVERLOAD_SEEDS", "1")))
+DELIVERIES = pytest.mark.parametrize("acknowledged", [False, True], ids=["fast", "acknowledged"])
+
+
+@DELIVERIES
+def test_a_burst_does_not_stop_a_circle_of_soft_links(acknowledged: bool) -> None:
+    circle = Circle(acknowledged=acknowledged, rate=400, seconds=1, uplink_messages_per_s=300)
+    circle.run(60)
+    circle.require()
+
+
+@DELIVERIES
+def test_a_little_more_than_the_uplink_bears_does_not_stop_a_circle(acknowledged: bool) -> None:
+    circle = Circle(acknowledged=acknowledged, rate=140, seconds=8, uplink_messages_per_s=250)
+    circle.run(60)
+    circle.require()
+
+
+@DELIVERIES
+def test_large_bodies_do_not_stop_a_circle_with_large_queues(acknowledged: bool) -> None:
+    circle = Circle(
+        acknowledged=acknowledged,
+        rate=100,
+        seconds=6,
+        uplink_bytes_per_s=4_000_000,
+        queue_bytes=4 * 1024 * 1024,
+        body_bytes=60_000,
+    )
+    circle.run(120)
+    circle.require()
+
+
+@DELIVERIES
+@pytest.mark.parametrize("queue_bytes", [64 * 1024, 256 * 1024], ids=["64KB", "256KB"])
+@pytest.mark.parametrize("strategy", ["S0", "S1", "S2", "SH", "SB"])
+def test_overload_ends_on_random_trees(
+    sim_seed: int, strategy: str, queue_bytes: int, acknowledged: bool
+) -> None:
+    tree = RandomTree(sim_seed, strategy, acknowledged=acknowledged, queue_bytes=queue_bytes)
+    tree.run(120)
+    tree.require()
+
+
+def test_credit_that_is_never_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Channel, "release_credit", lambda self, reason, number=None: False)
+    circle = Circle(acknowledged=False, rate=400, seconds=1, uplink_messages_per_s=300)
+    circle.run(60)
+    assert any("gets no credit: " in each for each in left_over(circle.world))
+
+
+def test_credit_that_is_never_granted_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    circle = Circle(acknowledged=False, rate=40, seconds=1)
+    monkeypatch.setattr("braid.protocol.incoming.ReceivingClass.grant", lambda self, withheld: False)
+    circle.run(60)
+    assert any("of credit for class" in each for each in left_over(circle.world))
