@@ -89,7 +89,9 @@ class _Overload:
 
 
 class Circle(_Overload):
-    """A star H-X, H-Y, H-Z with the soft links X>Y>Z>X, and a reader and a writer at each of X, Y and Z."""
+    """A star around H with a circle of soft links V-W-X-Y-Z-V, and a reader and a writer at each but H."""
+
+    RING = "VWXYZ"
 
     def __init__(
         self,
@@ -107,13 +109,14 @@ class Circle(_Overload):
         world.checkers.ordered = False
         node = NodeModel(uplink_messages_per_s=uplink_messages_per_s, uplink_bytes_per_s=uplink_bytes_per_s)
         settings = self._settings(strategy, queue_bytes, NEVER_US, 8)
-        add_tree(world, {"H": None, "X": "H", "Y": "H", "Z": "H"}, node=node, **settings)
+        add_tree(world, {"H": None, **dict.fromkeys(self.RING, "H")}, node=node, **settings)
         world.run_for(seconds=2)
-        for name, other in ("XY", "YZ", "ZX"):
+        ring = list(zip(self.RING, self.RING[1:] + self.RING[:1], strict=True))
+        for name, other in ring:
             world.machine(name)._mesh._follow(frozenset({other}))
             world.host(name).report(Tick())
         world.run_for(seconds=2)
-        for name, other in ("XY", "YZ", "ZX"):
+        for name, other in ring:
             assert set(world.machine(name)._mesh.outgoing) == {other}
             world.attach(Station(f"reader-{name}", name, subscriptions=[("1", "TRUE")]))
         world.run_for(seconds=1)
@@ -127,9 +130,9 @@ class Circle(_Overload):
                     publications=self._publications(world.now_us + 7 * place, rate, body_bytes),
                 )
             )
-            for place, name in enumerate("XYZ")
+            for place, name in enumerate(self.RING)
         ]
-        self.published = 3 * self.count
+        self.published = len(self.RING) * self.count
 
     def _publications(
         self, begin_us: int, rate: int, body_bytes: int

@@ -4,7 +4,7 @@ A *bottleneck* is whatever can fall behind: a party that takes less than it is s
 copies for brokers out of sight. Those who sent what filled it get no further credit until it lets them go.
 A source that several hold up goes on when the last of them has let it go: its channel knows the reasons.
 
-Where it matters for what a source sends (see decision 0019), only one credit class of it is held up.
+Where it matters for what a source sends (see decision 0020), only one credit class of it is held up.
 """
 
 from __future__ import annotations

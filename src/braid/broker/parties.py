@@ -37,7 +37,7 @@ __all__ = [
 Release: TypeAlias = Callable[[], None]
 
 # The credit classes of what brokers send to each other: what moves away from its publisher along the tree, by
-# long steps or short ones, and copies for a set of brokers that may take any link (decision 0019).
+# long steps or short ones, and copies for a set of brokers that may take any link (decision 0020).
 ON_TREE = 0
 FREE = 1
 BROKER_CLASSES = 2
