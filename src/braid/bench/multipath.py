@@ -341,10 +341,16 @@ class _Desk:
 
     def _settle(self) -> None:
         """Let everybody hear what is under way, and what that leads to."""
-        while self._under_way:
-            connection, data = self._under_way.popleft()
-            peer = self._peers[connection]
-            self._give(peer, peer.hear(data))
+        while True:
+            while self._under_way:
+                connection, data = self._under_way.popleft()
+                peer = self._peers[connection]
+                self._give(peer, peer.hear(data))
+            # What takes long is done in steps, each with a tick.
+            due_us = self._core.next_deadline_us()
+            if due_us is None or due_us > self._now_us:
+                return
+            self._handle(Tick())
 
     def publish(self, batches: int) -> None:
         """Batches come from the first neighbour."""

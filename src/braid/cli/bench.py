@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from braid.cli import bench_join, bench_live, bench_multipath, bench_simulator
-from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.bench_report import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 from braid.cli.terminal import examples, say
+from braid.errors import ConfigurationError
 
 __all__ = ["bench"]
 
@@ -30,6 +31,7 @@ bench = typer.Typer(
         "braid bench matching --quick",
         "braid bench matching --json --output benchmarks/matching.json",
         "braid bench matching --workload W1 --workload W2 --sizes 1000,100000",
+        "braid bench matching --quick --baseline HEAD~1",
     )
 )
 def matching(
@@ -45,6 +47,8 @@ def matching(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same workloads.")] = 1,
     as_json: AsJson = False,
     output: Output = None,
+    baseline: Baseline = None,
+    turns: Turns = 2,
 ) -> None:
     """Publications matched per CPU second, index size and cost of changes, on one core.
 
@@ -56,6 +60,19 @@ def matching(
     from braid.bench.tables import print_report
 
     settings = settings_for(workloads=workload, sizes=sizes, quick=quick, seed=seed)
+    if baseline is not None:
+        from braid.bench.baseline import Case
+
+        cases = [
+            Case(
+                f"{name}, {size:,} filters",
+                [*_common("matching", seed, quick), "-w", name, "--sizes", f"{size}"],
+            )
+            for name in settings.workloads
+            for size in settings.sizes
+        ]
+        against_baseline(baseline, turns, cases, output, as_json)
+        return
     sink = ReportSink(output)
     report = bench_matching(settings, progress=sys.stderr.isatty(), store=sink.store)
     sink.finish(report, as_json, print_report)
@@ -69,6 +86,7 @@ def matching(
         "braid bench broker --json --output benchmarks/broker.json",
         "braid bench broker --scenario one-to-one --scenario filtering-5000",
         "braid bench broker --traces --quick",
+        "braid bench broker --quick --baseline v0.1 --turns 3",
     ),
 )
 def bench_broker(
@@ -87,6 +105,8 @@ def bench_broker(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same messages.")] = 1,
     as_json: AsJson = False,
     output: Output = None,
+    baseline: Baseline = None,
+    turns: Turns = 2,
 ) -> None:
     """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
 
@@ -110,6 +130,14 @@ def bench_broker(
         return
     chosen = scenario or (TRACE_SCENARIOS if traces else None)
     settings = broker_settings_for(scenarios=chosen, quick=quick, seed=seed)
+    if baseline is not None and traces:
+        raise ConfigurationError("--traces compares a broker with itself: it has no --baseline")
+    if baseline is not None:
+        from braid.bench.baseline import Case
+
+        cases = [Case(name, [*_common("broker", seed, quick), "-s", name]) for name in settings.scenarios]
+        against_baseline(baseline, turns, cases, output, as_json)
+        return
     sink = ReportSink(output)
     if traces:
         report = bench_traces(trace_settings(settings), sink.store)
@@ -122,3 +150,8 @@ bench.command("simulator", epilog=examples(*bench_simulator.EXAMPLES))(bench_sim
 bench.command("join", epilog=examples(*bench_join.EXAMPLES))(bench_join.bench_join)
 bench.command("multipath", epilog=examples(*bench_multipath.EXAMPLES))(bench_multipath.bench_multipath)
 bench.command("live", epilog=examples(*bench_live.EXAMPLES))(bench_live.bench_live)
+
+
+def _common(benchmark: str, seed: int, quick: bool) -> list[str]:
+    """What the processes of both sides are told."""
+    return [benchmark, "--seed", str(seed), *(["--quick"] if quick else [])]

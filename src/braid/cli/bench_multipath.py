@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.bench_report import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_multipath"]
 
 EXAMPLES = (
     "braid bench multipath --quick",
+    "braid bench multipath --quick --baseline HEAD~1",
     "braid bench multipath --json --output benchmarks/multipath_cost.json",
 )
 
@@ -24,6 +25,8 @@ def bench_multipath(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same subscriptions.")] = 1,
     as_json: AsJson = False,
     output: Output = None,
+    baseline: Baseline = None,
+    turns: Turns = 2,
 ) -> None:
     """CPU that a broker spends per publication by S0, S1 and S2, and how long new maps take, on one core.
 
@@ -33,6 +36,12 @@ def bench_multipath(
     from braid.bench.multipath import multipath_settings_for
     from braid.bench.multipath_tables import print_multipath_report
 
+    if baseline is not None:
+        from braid.bench.baseline import Case
+
+        arguments = ["multipath", "--seed", str(seed), *(["--quick"] if quick else [])]
+        against_baseline(baseline, turns, [Case("multipath", arguments)], output, as_json)
+        return
     sink = ReportSink(output)
     report = bench(multipath_settings_for(quick=quick, seed=seed), say)
     sink.finish(report, as_json, print_multipath_report)

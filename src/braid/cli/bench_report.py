@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from braid.cli.json_lines import open_output, require_writable
-from braid.cli.terminal import json_text
+from braid.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["AsJson", "Output", "ReportSink"]
+    from braid.bench.baseline import Case
+
+__all__ = ["AsJson", "Baseline", "Output", "ReportSink", "Turns", "against_baseline"]
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")]
 Output: TypeAlias = Annotated[
@@ -26,6 +28,17 @@ Output: TypeAlias = Annotated[
         metavar="FILE",
         help="Also store the report there as JSON; what takes long, piece by piece.",
     ),
+]
+Baseline: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="REF",
+        help="Take turns with that commit, in an environment of its own, and print ratios of costs.",
+    ),
+]
+Turns: TypeAlias = Annotated[
+    int, typer.Option("--turns", min=1, max=100, help="With --baseline: how often each side runs each case.")
 ]
 
 
@@ -55,3 +68,15 @@ class ReportSink:
             typer.echo(json_text(report))
         else:
             print_tables(report)
+
+
+def against_baseline(
+    reference: str, turns: int, cases: Sequence[Case], output: str | None, as_json: bool
+) -> None:
+    """Measure cases of a benchmark beside another commit, and report that."""
+    from braid.bench.baseline import bench_against
+    from braid.bench.baseline_tables import print_baseline_report
+
+    sink = ReportSink(output)
+    report = bench_against(reference, cases, turns=turns, progress=say, store=sink.store)
+    sink.finish(report, as_json, print_baseline_report)

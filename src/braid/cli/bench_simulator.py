@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from braid.cli.bench_report import AsJson, Output, ReportSink
+from braid.cli.bench_report import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 from braid.cli.terminal import say
 
 __all__ = ["EXAMPLES", "bench_simulator"]
 
 EXAMPLES = (
     "braid bench simulator --quick",
+    "braid bench simulator --quick --baseline HEAD~1",
     "braid bench simulator --json --output benchmarks/simulator.json",
 )
 
@@ -24,6 +25,8 @@ def bench_simulator(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same network.")] = 1,
     as_json: AsJson = False,
     output: Output = None,
+    baseline: Baseline = None,
+    turns: Turns = 2,
 ) -> None:
     """Simulated broker messages per second of CPU, and memory per simulated broker, on one core.
 
@@ -34,6 +37,12 @@ def bench_simulator(
     from braid.bench.simulator import simulator_settings_for
     from braid.bench.simulator_tables import print_simulator_report
 
+    if baseline is not None:
+        from braid.bench.baseline import Case
+
+        arguments = ["simulator", "--seed", str(seed), *(["--quick"] if quick else [])]
+        against_baseline(baseline, turns, [Case("simulator", arguments)], output, as_json)
+        return
     sink = ReportSink(output)
     report = bench(simulator_settings_for(quick=quick, seed=seed), say)
     sink.finish(report, as_json, print_simulator_report)
