@@ -28,6 +28,14 @@ settings.register_profile("thorough", settings.get_profile("dev"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if ON_CI else "dev"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _key_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Anonymous durable subscriptions are opened by a key of the user, whose own is left alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRAID_SECRET_FILE", str(tmp_path_factory.mktemp("key") / "durable-key"))
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all users of the Spark session, and keep them on one xdist worker: one Java process is enough."""

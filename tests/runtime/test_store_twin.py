@@ -18,6 +18,7 @@ from braid.protocol.log import (
     DropRows,
     ForgetNeighbour,
     KeepNeighbour,
+    KeepSecret,
     LogRow,
     MemoryStore,
     Retention,
@@ -37,6 +38,7 @@ KINDS = (
     "keep",
     "forget",
     "epoch",
+    "secret",
 )
 # Few names, so that operations meet; among them what text columns might get wrong.
 names = st.sampled_from(["a", "a\x00b", "größe \U0001f600"])
@@ -90,7 +92,7 @@ class TwinStores(RuleBasedStateMachine):
         name = data.draw(names)
         if name not in ends:
             ends[name] = 0
-            return CreateLog(name, "owner", "x > 1", "block", 7)
+            return CreateLog(name, "owner", "x > 1", "block", 7, data.draw(st.sampled_from(["", "sha256:1"])))
         end = ends[name]
         match data.draw(st.sampled_from(KINDS)):
             case "delete":
@@ -100,6 +102,8 @@ class TwinStores(RuleBasedStateMachine):
                 return AcknowledgeLog(name, data.draw(st.integers(-1, end - 1)))
             case "drop":
                 return DropRows(name, data.draw(st.integers(0, end)))
+            case "secret":
+                return KeepSecret(name, "sha256:2")
             case "epoch":
                 return BeginEpoch(name, data.draw(st.sampled_from(["A-1", "A-2", "A-3"])))
             case "keep":

@@ -37,6 +37,8 @@ class DurableLog:
         """What it was made for. All its rows satisfy this."""
         self.permitted: Filter | None = filter
         """The part of it that its owner may hear at present, and so what is stored and sent; None: none."""
+        self.secret = ""
+        """The digest of the secret that an anonymous maker holds; empty where there is none."""
         self.when_full = when_full
         self.next_offset = 0
         self.first_offset = 0
@@ -71,6 +73,7 @@ class DurableLog:
         log.safe_offset = state.next_offset
         log.acknowledged = state.acknowledged_offset
         log.epochs = EpochHistory(state.epochs)
+        log.secret = state.secret
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)
             bits = None if recent is None else int.from_bytes(recent, "little")

@@ -6,9 +6,11 @@ says so; only safe rows are sent. A reader that keeps up is served from memory, 
 
 from __future__ import annotations
 
+import hmac
 from functools import partial
 from typing import TYPE_CHECKING
 
+from braid.broker.access import ANONYMOUS, hashed_token
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
@@ -17,7 +19,7 @@ from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
 from braid.broker.store_work import StoreWork
-from braid.errors import FilterError, RequestRefusedError
+from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.log import (
     AcknowledgeLog,
@@ -27,6 +29,7 @@ from braid.protocol.log import (
     DeleteLog,
     ForgetNeighbour,
     KeepNeighbour,
+    KeepSecret,
     LogRow,
 )
 from braid.protocol.messages import Done, Failed, LogReset
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["DurableDesk"]
 
 NAME_LENGTH_MAX = 200
+# What is longer is not hashed: a stranger must not make the broker work.
+SECRET_LENGTH_MAX = 512
 # Each has a piece of a log under way, up to `durable_window_bytes`.
 REPLAYS_MAX = 16
 
@@ -73,6 +78,7 @@ class DurableDesk:
         self.logs: dict[str, DurableLog] = {}
         self.set_aside: dict[str, str] = {}
         """Logs whose filter cannot be read, and why. They stay in the store as they are."""
+        self._secrets_aside: dict[str, str] = {}
         self.unsafe_bytes = 0
         """Handed to the store and not yet safe."""
         self._epoch = epoch
@@ -94,6 +100,7 @@ class DurableDesk:
         except FilterError as error:
             reason = str(error)[:REASON_LENGTH_MAX]
             self.set_aside[state.name] = reason
+            self._secrets_aside[state.name] = state.secret
             self._postroom.note(
                 "error", "a log is set aside: its filter cannot be read", log=state.name, reason=reason
             )
@@ -155,6 +162,25 @@ class DurableDesk:
             self._subscriptions.withdraw(installation.key)
             installation.done([])
 
+    def _require_secret(self, client: Client, log: DurableLog, secret: str) -> None:
+        """Refuse an anonymous client that does not hold a log's secret.
+
+        A log that has none, such as one from before there were secrets, gets the first that is shown.
+        """
+        self._require_holder(client, log.name, log.secret, secret)
+        if client.principal.name == ANONYMOUS and secret and not log.secret:
+            log.secret = _digest(secret)
+            self.work.ask(KeepSecret(log.key, log.secret))
+
+    def _require_holder(self, client: Client, name: str, digest: str, secret: str) -> None:
+        if client.principal.name != ANONYMOUS or not digest:
+            return
+        if not hmac.compare_digest(_digest(secret), digest):
+            raise AccessDeniedError(
+                f"the durable subscription {name!r} belongs to another anonymous client: only its secret "
+                "opens it"
+            )
+
     # What clients ask for.
 
     def subscribe(self, client: Client, message: SubscribeDurable) -> None:
@@ -169,6 +195,7 @@ class DurableDesk:
             if log is None:
                 log = self._created(client, message)
             else:
+                self._require_secret(client, log, message.secret)
                 self._require_same(client, log, message)
         except (FilterError, RequestRefusedError) as error:
             self._subscriptions.fail(client, message.request, error)
@@ -249,8 +276,12 @@ class DurableDesk:
         self._subscriptions.require_carried(filter)
         window = self._settings.overtaking_max
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, window)
+        if log.owner == ANONYMOUS and message.secret:
+            log.secret = _digest(message.secret)
         self.logs[log.key] = log
-        self.work.ask(CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us))
+        self.work.ask(
+            CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us, log.secret)
+        )
         return log
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
@@ -289,6 +320,7 @@ class DurableDesk:
             self._require_readable(client, message.name)
             if log is None:
                 raise _unknown(message.name)
+            self._require_secret(client, log, message.secret)
             self._require_reader(client, log)
             if message.epoch and not log.epochs.has(message.epoch, message.first - 1, log.next_offset):
                 raise RequestRefusedError(
@@ -311,8 +343,15 @@ class DurableDesk:
         if log is None and key not in self.set_aside:
             self._subscriptions.fail(client, message.request, _unknown(message.name))
             return
+        try:
+            digest = log.secret if log is not None else self._secrets_aside.get(key, "")
+            self._require_holder(client, message.name, digest, message.secret)
+        except RequestRefusedError as error:
+            self._subscriptions.fail(client, message.request, error)
+            return
         if log is not None:
             self._end(log)
+        self._secrets_aside.pop(key, None)
         self.set_aside.pop(key, None)
         self.work.ask(DeleteLog(key))
         self.work.when_safe(partial(self._postroom.tell, client, Done(message.request)))
@@ -411,6 +450,12 @@ class DurableDesk:
         self.work.persisted(answer)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
             self._postroom.open(self._bottleneck)
+
+
+def _digest(secret: str) -> str:
+    if len(secret) > SECRET_LENGTH_MAX:
+        raise RequestRefusedError(f"a secret has at most {SECRET_LENGTH_MAX} characters", "argument")
+    return hashed_token(secret)
 
 
 def _unknown(name: str) -> RequestRefusedError:

@@ -196,6 +196,15 @@ def subscribe(
             "--durable", metavar="NAME", help="The broker collects under this name while nobody listens."
         ),
     ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            "--secret",
+            metavar="TEXT",
+            envvar="BRAID_SECRET",
+            help="Opens --durable where you are anonymous; by default made from a key of this user.",
+        ),
+    ] = None,
     when_full: Annotated[
         _WhenFull | None,
         typer.Option("--when-full", help="What happens when more arrives than is printed."),
@@ -229,6 +238,7 @@ def subscribe(
         meta=meta,
         subscription={
             "durable": durable,
+            "secret": secret,
             "when_full": when_full and when_full.value,
             "partial": partial,
         },

@@ -120,6 +120,7 @@ class Desk:
         filter: Filter | None,
         when_full: str,
         capacity: int,
+        secret: str = "",
         *,
         partial: bool = False,
         patience_us: int = 0,
@@ -128,20 +129,22 @@ class Desk:
         interest = self._interest(filter, when_full, capacity)
         interest.partial, interest.patience_us = partial, patience_us
         interest.durable = name
+        interest.secret = secret
         interest.request = request = self._next_request()
         self._inbox.add(interest)
         self._ask(request, self._durable_message(interest, request), interest)
         return interest
 
-    def replay(self, name: str, first: int, last: int | None, capacity: int) -> Interest:
+    def replay(self, name: str, first: int, last: int | None, capacity: int, secret: str = "") -> Interest:
         """Ask for a range of a log again; `Ended` follows the last row."""
         interest = self._interest(None, "block", capacity)
         interest.durable = name
+        interest.secret = secret
         interest.handed_offset = first - 1
         interest.replay_last = -1 if last is None else last
         interest.request = interest.replay_request = request = self._next_request()
         self._inbox.add(interest)
-        self._ask(request, Replay(request, name, first, interest.replay_last), interest)
+        self._ask(request, Replay(request, name, first, interest.replay_last, secret=secret), interest)
         return interest
 
     def unsubscribe(self, interest: Interest) -> int:
@@ -201,7 +204,7 @@ class Desk:
         self._ask(request, Ask(request, topic, dict(arguments)))
         return request
 
-    def drop_durable(self, name: str) -> int:
+    def drop_durable(self, name: str, secret: str = "") -> int:
         """End a durable subscription and forget its log; returns the request to wait for."""
         interest = self._inbox.durable(name)
         if interest is not None:
@@ -209,7 +212,7 @@ class Desk:
             self._requests.pop(interest.request, None)
             self._emit(Ended(interest))
         request = self._next_request()
-        self._ask(request, DropDurable(request, name))
+        self._ask(request, DropDurable(request, name, secret))
         return request
 
     def forget(self, request: int) -> None:
@@ -260,6 +263,7 @@ class Desk:
             [*interest.epochs.entries],
             partial=interest.partial,
             patience_us=0 if interest.confirmed else interest.patience_us,
+            secret=interest.secret,
         )
 
     def _subscribe_message(self, interest: Interest, request: int) -> Subscribe:
@@ -287,7 +291,9 @@ class Desk:
                 else:
                     request = interest.request
                     epoch = interest.epochs.current
-                    again = Replay(request, interest.durable, first, interest.replay_last, epoch)
+                    again = Replay(
+                        request, interest.durable, first, interest.replay_last, epoch, interest.secret
+                    )
                     self._ask(request, again, interest)
                 continue
             request = self._next_request() if interest.confirmed else interest.request

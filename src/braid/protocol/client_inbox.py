@@ -91,6 +91,7 @@ class Interest:
         "replay_request",
         "request",
         "resets",
+        "secret",
         "seen",
         "when_full",
     )
@@ -120,6 +121,8 @@ class Interest:
         self.dropped = 0
         # Only for those that read a log.
         self.durable = ""
+        self.secret = ""
+        """What is shown to a broker to which we are anonymous."""
         self.acknowledged_offset = -1
         self.handed_offset = -1
         self.reader = 0

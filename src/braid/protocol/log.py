@@ -35,6 +35,7 @@ __all__ = [
     "DropRows",
     "ForgetNeighbour",
     "KeepNeighbour",
+    "KeepSecret",
     "LogBounds",
     "LogRow",
     "LogState",
@@ -80,6 +81,16 @@ class CreateLog:
     when_full: str
     """What its owner chose for the case that the log is full; the store only remembers it."""
     created_at_us: int
+    secret: str = ""
+    """The digest of the secret that its maker holds; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSecret:
+    """Remember the digest of a secret for a log that had none."""
+
+    name: str
+    secret: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,7 @@ class ForgetNeighbour:
 
 StoreOperation: TypeAlias = (
     CreateLog
+    | KeepSecret
     | DeleteLog
     | AppendRows
     | BeginEpoch
@@ -188,6 +200,8 @@ class LogState:
     took different ways may come out of order. Without it, all up to the highest are taken to be there."""
     epochs: tuple[tuple[str, int], ...] = ()
     """The epochs of its rows, each with the offset at which it began, oldest first."""
+    secret: str = ""
+    """The digest of its maker's secret; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +326,7 @@ def check_operations(
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
             planned[operation.name] = None
-        elif not isinstance(operation, BeginEpoch):
+        elif not isinstance(operation, BeginEpoch | KeepSecret):
             _check_offset(operation, bounds)
 
 
@@ -362,6 +376,7 @@ class _MemoryLog:
     highest: dict[str, int] = field(default_factory=dict)
     recent: dict[str, Bits] = field(default_factory=dict)
     epochs: EpochHistory = field(default_factory=EpochHistory)
+    secret: str = ""
     rows: list[tuple[int, LogRow]] = field(default_factory=list)
     """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
 
@@ -395,6 +410,7 @@ class _MemoryLog:
             self.created.created_at_us,
             dict(self.recent),
             tuple(self.epochs.entries),
+            self.secret or self.created.secret,
         )
 
 
@@ -417,6 +433,8 @@ class MemoryStore:
                     del self._logs[name]
                 case AppendRows(name=name):
                     self._logs[name].append(operation)
+                case KeepSecret(name=name, secret=secret):
+                    self._logs[name].secret = secret
                 case BeginEpoch(name=name, epoch=epoch):
                     log = self._logs[name]
                     log.epochs.begin(epoch, log.bounds.next_offset)

@@ -248,6 +248,8 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     partial: bool = False
     """As in `Subscribe`, and so is what follows."""
     patience_us: int = 0
+    secret: str = ""
+    """What an anonymous client shows to have the log to itself."""
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
@@ -290,6 +292,8 @@ class Replay(_Message, tag=23, frozen=True):
     last: int = -1
     epoch: str = ""
     """To go on with a replay: the epoch of the row before `first`, which has arrived."""
+    secret: str = ""
+    """As in `SubscribeDurable`."""
 
 
 class DropDurable(_Message, tag=24, frozen=True):
@@ -297,6 +301,8 @@ class DropDurable(_Message, tag=24, frozen=True):
 
     request: int
     name: str
+    secret: str = ""
+    """As in `SubscribeDurable`."""
 
 
 class StopReading(_Message, tag=25, frozen=True):

@@ -24,7 +24,6 @@ from braid.errors import (
     BraidError,
     BusClosedError,
     ConfigurationError,
-    ConnectionLostError,
 )
 from braid.protocol.client_effects import (
     Answered,
@@ -54,14 +53,15 @@ from braid.runtime.client_arguments import (
     waiting_for_links,
     warn_if_exposed,
 )
+from braid.runtime.client_connector import ClientConnector
 from braid.runtime.client_driver import ClientDriver
 from braid.runtime.client_receipts import Receipt, ReceiptBook
+from braid.runtime.client_secrets import DurableSecrets
 from braid.runtime.client_subscription import Advertisement, Replay, Subscription
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Generator, Iterable, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Mapping
 
     from braid.language import Filter, Publication
     from braid.protocol.client_inbox import Interest
@@ -130,52 +130,7 @@ def connect(
         reconnect_for_us=microseconds(reconnect_for_s),
         outgoing_bytes_max=outgoing_bytes_max,
     )
-    return ClientConnector(settings, addresses, request_timeout_s)
-
-
-class ClientConnector:
-    """What `connect` returns: await it, or enter it with `async with`."""
-
-    def __init__(
-        self,
-        settings: ClientSettings,
-        addresses: Mapping[str, tuple[Address, ssl.SSLContext | None]],
-        request_timeout_s: float,
-    ) -> None:
-        self._settings = settings
-        self._addresses = addresses
-        self._request_timeout_s = request_timeout_s
-        self._client: Client | None = None
-        self._used = False
-
-    def __await__(self) -> Generator[Any, None, Client]:
-        return self._connect().__await__()
-
-    async def _connect(self) -> Client:
-        if self._used:
-            # Two clients of one name would be taken for one, and half of what they publish for repeats.
-            raise ConfigurationError("a connection is made once; call connect() again for another one")
-        self._used = True
-        client = Client(self._settings, self._addresses, self._request_timeout_s)
-        try:
-            await client._open()
-        except BaseException:
-            await client._stop(ConnectionLostError("the client never connected"))
-            raise
-        return client
-
-    async def __aenter__(self) -> Client:
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        if self._client is not None:
-            await self._client.close()
+    return ClientConnector(lambda: Client(settings, addresses, request_timeout_s))
 
 
 class Client:
@@ -196,6 +151,7 @@ class Client:
             self._loop, lambda: self._session.outbox.publisher, settings.first_sequence, self._hurry
         )
         """How far what was published has come."""
+        self._secrets = DurableSecrets()
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._readers: dict[int, Subscription | Replay] = {}
         self._rooms: list[asyncio.Future[None]] = []
@@ -345,6 +301,7 @@ class Client:
         queue_size: int = QUEUE_SIZE,
         durable: str | None = None,
         partial: bool = False,
+        secret: str | None = None,
     ) -> Subscription:
         """Receive what satisfies `filter`, beginning with what is published anywhere after this returns.
 
@@ -357,6 +314,7 @@ class Client:
                 one it is about the log, and `drop_oldest` is the default.
             durable: the name of a log at the broker that collects publications also while nobody reads it.
             partial: do not wait for links that are down; `subscription.missing` names what is not covered.
+            secret: opens it, where this client is anonymous; made from a key of this user if left out.
 
         Raises:
             UnreachedError: links were down for too long; it names them.
@@ -380,7 +338,9 @@ class Client:
             if self._session.inbox.durable(durable) is not None:
                 raise ConfigurationError(f"this client already reads the durable subscription {durable!r}")
             choice = checked_choice(when_full or "drop_oldest").value
-            interest = self._session.desk.subscribe_durable(durable, wanted, choice, queue_size, **waiting)
+            interest = self._session.desk.subscribe_durable(
+                durable, wanted, choice, queue_size, self._secrets.of(durable, secret), **waiting
+            )
         subscription = Subscription(self, interest)
         self._readers[interest.number] = subscription
         try:
@@ -393,11 +353,17 @@ class Client:
         return subscription
 
     def replay(
-        self, name: str, first: int = 0, last: int | None = None, *, queue_size: int = QUEUE_SIZE
+        self,
+        name: str,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        queue_size: int = QUEUE_SIZE,
+        secret: str | None = None,
     ) -> Replay:
         """The publications of a durable subscription from offset `first` to `last` (included; None: the end).
 
-        Read it with `async for`; it ends after the last one.
+        Read it with `async for`; it ends after the last one. `secret` is as in `subscribe`.
         """
         self._check()
         require_size("queue_size", queue_size)
@@ -405,16 +371,19 @@ class Client:
             raise ConfigurationError(
                 f"a replay runs from an offset of at least 0 upwards, not {first} to {last}"
             )
-        interest = self._session.desk.replay(name, first, last, queue_size)
+        interest = self._session.desk.replay(name, first, last, queue_size, self._secrets.of(name, secret))
         replay = Replay(self, interest)
         self._readers[interest.number] = replay
         self._driver.act()
         return replay
 
-    async def drop_durable(self, name: str) -> None:
-        """End a durable subscription and forget its log, whether or not it is being read."""
+    async def drop_durable(self, name: str, *, secret: str | None = None) -> None:
+        """End a durable subscription and forget its log, whether or not it is being read.
+
+        `secret` is as in `subscribe`.
+        """
         self._check()
-        await self._answer(self._session.desk.drop_durable(name))
+        await self._answer(self._session.desk.drop_durable(name, self._secrets.of(name, secret)))
 
     async def advertise(self, filter: Filter | str) -> Advertisement:
         """Announce that what satisfies `filter` will be published here, and wait until that is known.

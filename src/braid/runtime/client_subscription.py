@@ -197,6 +197,11 @@ class Subscription(_Reader[Publication]):
         return self._interest.durable or None
 
     @property
+    def secret(self) -> str | None:
+        """What opens its log where this client is anonymous; None for one that is not durable."""
+        return self._interest.secret or None
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The links that were down when a partial subscription was answered; empty where it covers all."""
         return self._interest.missing

@@ -155,6 +155,11 @@ class SyncSubscription(_SyncReader[Publication]):
         return self._closed or self._subscription.closed
 
     @property
+    def secret(self) -> str | None:
+        """What opens its log where this client is anonymous; None for one that is not durable."""
+        return self._subscription.secret
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The links that were down when a partial subscription was answered; empty where it covers all."""
         return self._subscription.missing

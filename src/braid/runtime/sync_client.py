@@ -276,6 +276,7 @@ class SyncClient:
         queue_size: int = QUEUE_SIZE,
         durable: str | None = None,
         partial: bool = False,
+        secret: str | None = None,
     ) -> SyncSubscription:
         """Receive what satisfies `filter`. See `Client.subscribe`; a callback runs in a thread of its own."""
         if is_coroutine_callback(callback):
@@ -284,7 +285,12 @@ class SyncClient:
             self._run,
             self._run(
                 self._client.subscribe(
-                    filter, when_full=when_full, queue_size=queue_size, durable=durable, partial=partial
+                    filter,
+                    when_full=when_full,
+                    queue_size=queue_size,
+                    durable=durable,
+                    secret=secret,
+                    partial=partial,
                 )
             ),
             callback,
@@ -294,18 +300,24 @@ class SyncClient:
         return subscription
 
     def replay(
-        self, name: str, first: int = 0, last: int | None = None, *, queue_size: int = QUEUE_SIZE
+        self,
+        name: str,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        queue_size: int = QUEUE_SIZE,
+        secret: str | None = None,
     ) -> SyncReplay:
         """The publications of a durable subscription's log, as an iterator. See `Client.replay`."""
 
         async def replay() -> Any:
-            return self._client.replay(name, first, last, queue_size=queue_size)
+            return self._client.replay(name, first, last, queue_size=queue_size, secret=secret)
 
         return SyncReplay(self._run, self._run(replay()))
 
-    def drop_durable(self, name: str) -> None:
+    def drop_durable(self, name: str, *, secret: str | None = None) -> None:
         """End a durable subscription and forget its log, whether or not it is being read."""
-        self._run(self._client.drop_durable(name))
+        self._run(self._client.drop_durable(name, secret=secret))
 
     def advertise(self, filter: Filter | str) -> SyncAdvertisement:
         """Announce that what satisfies `filter` will be published here. See `Client.advertise`."""

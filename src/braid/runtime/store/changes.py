@@ -20,6 +20,7 @@ from braid.protocol.log import (
     DropRows,
     ForgetNeighbour,
     KeepNeighbour,
+    KeepSecret,
     LogBounds,
     check_operations,
     unknown_log,
@@ -67,6 +68,10 @@ class Changes:
                     if offset > head.acknowledged_offset:
                         head.acknowledged_offset = offset
                         head.changed = True
+                case KeepSecret(name=name, secret=secret):
+                    self._connection.execute(
+                        "UPDATE logs SET secret = ? WHERE log = ?", (secret, self.head(name).log)
+                    )
                 case BeginEpoch(name=name, epoch=epoch):
                     self._begin_epoch(self.head(name), epoch)
                 case DropRows(name=name, before_offset=before_offset):
@@ -162,8 +167,8 @@ class Changes:
         cursor = self._connection.execute(
             """
             INSERT INTO logs (name, owner, filter_text, when_full, created_at_us,
-                              first_offset, next_offset, acknowledged_offset, bytes)
-            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0)
+                              first_offset, next_offset, acknowledged_offset, bytes, secret)
+            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?)
             """,
             (
                 operation.name,
@@ -172,6 +177,7 @@ class Changes:
                 operation.when_full,
                 operation.created_at_us,
                 NOTHING_ACKNOWLEDGED,
+                operation.secret,
             ),
         )
         log = cursor.lastrowid

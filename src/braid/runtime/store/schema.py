@@ -54,7 +54,8 @@ TABLES = (
         first_offset INTEGER NOT NULL,
         next_offset INTEGER NOT NULL,
         acknowledged_offset INTEGER NOT NULL,
-        bytes INTEGER NOT NULL
+        bytes INTEGER NOT NULL,
+        secret TEXT NOT NULL DEFAULT ''
     )
     """,
     """
@@ -164,6 +165,7 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     columns = [column[1] for column in connection.execute("PRAGMA table_info(highest)")]
     if "recent" not in columns:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
+    connection.execute("ALTER TABLE logs ADD COLUMN secret TEXT NOT NULL DEFAULT ''")
     connection.execute(EPOCHS)
     # Rows from before there were epochs are of one that no other file has.
     connection.execute(

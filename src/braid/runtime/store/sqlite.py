@@ -152,7 +152,7 @@ class SqliteStore:
             logs = connection.execute(
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
-                       acknowledged_offset, bytes, created_at_us
+                       acknowledged_offset, bytes, created_at_us, secret
                 FROM logs ORDER BY name
                 """
             )
@@ -275,4 +275,5 @@ def _log_state(
         created_at_us=columns[9],
         recent=recent,
         epochs=epochs,
+        secret=columns[10],
     )
