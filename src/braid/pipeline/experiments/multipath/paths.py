@@ -62,9 +62,11 @@ def links_of(run: FinishedRun) -> Iterator[tuple[str, str, str, str]]:
 
     for source, target in topology(run.settings["configuration"], run.seed).links:
         yield run.key, source, target, "primary"
-    for source, targets in run.summary["soft_links"].items():
-        for target in targets:
-            yield run.key, source, target, "soft"
+    for one, others in run.summary["soft_links"].items():
+        for other in others:
+            # A soft link serves both ends, whoever opened it.
+            yield run.key, one, other, "soft"
+            yield run.key, other, one, "soft"
 
 
 def _measure(evidence: Evidence) -> Findings:
@@ -84,8 +86,8 @@ def _measure(evidence: Evidence) -> Findings:
     for run, row in evidence.by_run(path_count_shares(paths, _LEAST)):
         add(f"pairs_with_{row['paths_min']}_paths", run, row["share"])
     for run in evidence.runs.values():
-        degree = fmean(len(each) for each in run.summary["soft_links"].values())
-        add("soft_links_per_broker", run, degree)
+        opened = sum(len(each) for each in run.summary["soft_links"].values())
+        add("soft_links_per_broker", run, 2 * opened / run.summary["brokers"])
     places = [round(0.02 * number, 2) for number in range(51)]
     quantiles = paths.groupBy("run").agg(F.percentile("paths", F.lit(places)).alias("paths"))
     curves: dict[str, list[Sequence[float]]] = {}
