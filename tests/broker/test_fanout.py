@@ -8,7 +8,16 @@ import pytest
 
 from braid.protocol.effects import Dial
 from braid.protocol.inputs import Tick
-from braid.protocol.messages import PROTOCOL_VERSION, Ask, Hello, Refused, Welcome
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Hello,
+    Nearby,
+    Refused,
+    SyncBegin,
+    TablesComplete,
+    Welcome,
+)
 from tests.broker.test_mesh import Copies, follow, mesh_of, subscribed
 from tests.broker.test_mesh_hostile import Stranger
 
@@ -225,3 +234,23 @@ def test_a_welcome_that_comes_too_late_is_no_link() -> None:
     network.run(us=500_000)
     assert max(counts) == 2
     assert sorted(core._links.links) == ["B", "E"]
+
+
+def test_brokers_without_an_address_cost_no_more_than_others() -> None:
+    """However many there are: one that cannot be dialled is followed by the next, within bounds."""
+    network = mesh_of(LINE, fanout=4, strategy="SB")
+    places = [(f"Y{number:04d}", "Z", "") for number in range(3_000)]
+    stranger = Stranger(network, "Z", "A")
+    network.run(us=10_000)
+    stranger.ask(SyncBegin())
+    stranger.ask(Nearby(places, []))
+    stranger.ask(TablesComplete())
+    network.run(us=500_000)
+    mesh = network.cores["A"]._mesh
+    assert "Y2999" in mesh.surroundings.map()
+    for broker, *_ in places:
+        mesh.sent(broker, 5)
+    mesh.review_at_us = network.now_us
+    network.run(us=500_000)
+    assert stranger.open
+    assert links_of(network, "A") <= 4

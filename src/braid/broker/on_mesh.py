@@ -10,6 +10,7 @@ The desk keeps the overlay maps current, lets a planner choose soft links, and t
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from braid.adaptation import DemandPlanner, LoadRow, NeighbourhoodLoad, ProfiledPlanner, Uplink
@@ -85,7 +86,7 @@ class MeshDesk:
         self._candidates: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self._asks_left = 0
-        """How many brokers may be asked for a soft link before the next review."""
+        """How many brokers may be asked in the place of others before the next review."""
         self._map_version = -1
         self._saving = False
         self.working: WorkingMap | None = None
@@ -282,7 +283,7 @@ class MeshDesk:
         others = frozenset(name for name in self.incoming if name in overlay and name not in self.outgoing)
         plan = self._planner.review(overlay, self._load, others)
         self._candidates = plan.candidates
-        self._asks_left = ASKED_PER_CANDIDATE * self._settings.soft_links.candidates_max
+        self._asks_left = (ASKED_PER_CANDIDATE - 1) * self._settings.soft_links.candidates_max
         self._follow(plan.soft)
         self.rebuild()
         if not self.delegates:
@@ -296,27 +297,30 @@ class MeshDesk:
 
     def _ask(self) -> None:
         """Ask those for a soft link that are wanted and have none, as far as there is room."""
-        asked = {*self.outgoing, *self.incoming, *self._dialling.values()}
-        for broker in sorted(self._wanted - asked):
-            if not self._reinstated(broker) and self.soft.free:
-                self._dial(broker)
+        waiting = deque(sorted(self._wanted))
+        while waiting:
+            broker = waiting.popleft()
+            linked = broker in self.outgoing or broker in self.incoming or broker in self._dialling.values()
+            if linked or self._reinstated(broker):
+                continue
+            if not self.soft.free:
+                return
+            address = self.surroundings.address_of(broker)
+            if address and address not in self._links.neighbours:
+                self._dialling[address] = broker
+                self._postroom.effect(Dial(address, soft=True))
+            elif (another := self._another_for(broker)) is not None:
+                waiting.append(another)
 
-    def _dial(self, broker: str) -> None:
-        address = self.surroundings.address_of(broker)
-        if not address or address in self._links.neighbours:
-            self._not_to_be(broker)
-        elif address not in self._dialling:
-            self._asks_left -= 1
-            self._dialling[address] = broker
-            self._postroom.effect(Dial(address, soft=True))
-
-    def _not_to_be(self, broker: str) -> None:
-        """There will be no soft link to a broker: another one may have its place."""
+    def _another_for(self, broker: str) -> str | None:
+        """There will be no soft link to a broker: who has its place, if anybody is left to be asked."""
         self._planner.failed(broker)
         self._wanted -= {broker}
-        if self._asks_left > 0 and (another := self._planner.instead()) is not None:
-            self._wanted |= {another}
-            self._ask()
+        if self._asks_left <= 0 or (another := self._planner.instead()) is None:
+            return None
+        self._asks_left -= 1
+        self._wanted |= {another}
+        return another
 
     def _tell_loads(self, overlay: OverlayMap) -> None:
         for link in self._links.links.values():
@@ -346,8 +350,8 @@ class MeshDesk:
     def dial_failed(self, address: str) -> None:
         """The soft link that this address was dialled for is not to be: there is no way, or no room there."""
         broker = self._dialling.pop(address, None)
-        if broker is not None:
-            self._not_to_be(broker)
+        if broker is not None and self._another_for(broker) is not None:
+            self._ask()
 
     def awaits(self, address: str | None) -> bool:
         """Whether a soft link that this address was dialled for is still to be."""
@@ -357,8 +361,8 @@ class MeshDesk:
         """A broker welcomes a soft link; None if it is not wanted any more."""
         broker = self._dialling.pop(address, None)
         if broker is None or welcome.name != broker:
-            if broker is not None:
-                self._not_to_be(broker)
+            if broker is not None and self._another_for(broker) is not None:
+                self._ask()
             return None
         if broker not in self._wanted or broker in self.outgoing:
             return None
