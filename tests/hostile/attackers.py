@@ -20,6 +20,7 @@ from braid.protocol.messages import (
     Done,
     Hello,
     Message,
+    Refused,
     Subscribe,
     Unsubscribe,
     Welcome,
@@ -54,7 +55,15 @@ class RawClient:
         self._sent = 0
         hello = Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=CREDIT)
         self.socket.sendall(encode_frames([Frame(0, hello)]))
-        self.welcome = next(frame.body for frame in self.frames() if isinstance(frame.body, Welcome))
+        for frame in self.frames():
+            if isinstance(frame.body, Welcome):
+                self.welcome = frame.body
+                return
+            if isinstance(frame.body, Refused):
+                self.close()
+                raise ConnectionRefusedError(frame.body.reason)
+        self.close()
+        raise ConnectionRefusedError("without a word")
 
     def numbered(self, bodies: Iterable[Body]) -> bytes:
         """The bytes of these, with the numbers that come next."""

@@ -87,6 +87,24 @@ class Authority:
         )
         return files
 
+    def revoke(self, *revoked: Files) -> Path:
+        """The list of what was taken back."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now - DAY)
+            .next_update(now + DAY)
+        )
+        for files in revoked:
+            certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+            entry = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number)
+            builder = builder.add_revoked_certificate(entry.revocation_date(now - DAY).build())
+        path = self._directory / "revocations.pem"
+        signed = builder.sign(self._key, hashes.SHA256())
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        return path
+
 
 def _builder(
     subject: x509.Name,

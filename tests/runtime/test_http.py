@@ -13,9 +13,12 @@ from braid.errors import ConfigurationError
 from braid.runtime import http, metrics
 from braid.runtime.http import Answer, HttpServer, operator_routes
 from braid.runtime.metrics import Metrics
+from braid.runtime.tls import TlsSettings, client_context, server_context
+from tests.runtime.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
 
 pytestmark = pytest.mark.net
 
@@ -68,6 +71,45 @@ async def test_what_operators_ask() -> None:
         assert status == 200
         assert 'braid_clients{broker="A"} 3.0' in body
         assert (await send(port, get("/secret")))[0] == 404
+
+
+async def test_beyond_loopback_it_asks_for_a_token() -> None:
+    server = HttpServer(
+        operator_routes(lambda: "", Metrics(Machine())), admits=lambda token: token == "secret"
+    )
+    port = await server.listen("127.0.0.1", 0)
+
+    def bearing(header: str) -> bytes:
+        return get("/metrics").replace(b"\r\n\r\n", f"\r\n{header}\r\n\r\n".encode())
+
+    try:
+        for header in (
+            "X: y",
+            "Authorization: Basic secret",
+            "Authorization: Bearer guess",
+            "Authorization:",
+        ):
+            assert (await send(port, bearing(header)))[0] == 401
+        assert (await send(port, bearing("authorization: bearer secret")))[0] == 200
+    finally:
+        await server.close()
+
+
+async def test_it_speaks_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("listener")
+    context = server_context(TlsSettings(certificate=files.certificate, key=files.key))
+    server = HttpServer({"/health": lambda: Answer(HTTPStatus.OK, b"alive\n")}, tls=context)
+    port = await server.listen("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(TlsSettings(authority=authority.certificate))
+        )
+        writer.write(get("/health"))
+        assert (await reader.read()).endswith(b"alive\n")
+        writer.close()
+    finally:
+        await server.close()
 
 
 async def test_metrics_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,28 @@ def test_nobody_smuggles_in_a_line(formatter: logging.Formatter) -> None:
     assert "\n" not in line
 
 
+# To the terminal: clear the screen, in two ways; a line's end in Unicode; read from right to left; delete.
+UNPRINTABLE = "\x1b[2J\x9b2J\u2028\u202e\x7f"
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter("A"), JsonFormatter("A")])
+def test_nothing_unprintable_reaches_the_log(formatter: logging.Formatter) -> None:
+    said = record(
+        f"closed {UNPRINTABLE}", name_of_client=UNPRINTABLE, other=[UNPRINTABLE], more={UNPRINTABLE: 1}
+    )
+    assert formatter.format(said).isprintable()
+    try:
+        raise ValueError(UNPRINTABLE)
+    except ValueError as error:
+        said.exc_info = (ValueError, error, error.__traceback__)
+    assert all(line.isprintable() for line in formatter.format(said).split("\n"))
+
+
+def test_what_is_escaped_can_be_read_back_by_programs() -> None:
+    line = JsonFormatter("A").format(record("closed", name_of_client=UNPRINTABLE + 'ä"\\'))
+    assert json.loads(line)["name_of_client"] == UNPRINTABLE + 'ä"\\'
+
+
 def test_a_traceback_is_kept() -> None:
     stream = io.StringIO()
     configure_logs("A", format="json", stream=stream)

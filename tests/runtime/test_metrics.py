@@ -122,3 +122,15 @@ def test_without_prometheus_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"braid-pubsub\[network\]"):
         Metrics(Machine()).text()
+
+
+def test_nothing_unprintable_reaches_the_metrics() -> None:
+    class Odd:
+        def statistics(self) -> dict[str, Any]:
+            return STATISTICS | {
+                "durable_logs": {"a\r\x1b[2J\x9b\u2028b": STATISTICS["durable_logs"]["orders"]}
+            }
+
+    text = Metrics(Odd()).text().decode()
+    assert "braid_durable_log_unacknowledged" in text
+    assert all(line.isprintable() for line in text.split("\n"))

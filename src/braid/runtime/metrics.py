@@ -165,7 +165,6 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus-client for each request."""
         found = self._machine.statistics()
-        found["durable_logs"] = {printable(name): log for name, log in found.get("durable_logs", {}).items()}
         broker = str(found.get("broker", ""))
         yield from _counters(broker, found.get("counters", {}))
         yield from _gauges(broker, found)
@@ -300,5 +299,7 @@ def _logs(broker: str, logs: Mapping[str, Any]) -> Iterator[Metric]:
         labels=["broker", "log"],
     )
     for name, log in sorted(logs.items()):
-        family.add_metric([broker, name], float(max(0, log["next_offset"] - 1 - log["acknowledged"])))
+        family.add_metric(
+            [broker, printable(name)], float(max(0, log["next_offset"] - 1 - log["acknowledged"]))
+        )
     yield family

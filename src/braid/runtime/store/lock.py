@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from braid.errors import StoreError
+from braid.runtime.private_files import make_private_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,7 @@ class DirectoryLock:
     def __init__(self, directory: Path) -> None:
         """Raises StoreError when another process has it, or this one already."""
         path = directory / LOCK_NAME
+        make_private_file(path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
