@@ -126,15 +126,16 @@ def test_a_narrowed_filter_is_about_as_long_as_both_together() -> None:
 
 @pytest.mark.parametrize("kind", ["subscribe", "advertise", "durable"])
 def test_what_cannot_be_carried_is_refused_when_it_is_asked_for(kind: str) -> None:
-    limits = Limits(filter_length_max=1_000_000)
-    open_policy = AccessPolicy(anonymous=replace(Principal("anonymous", Grant.everything()), limits=limits))
-    network = Network()
-    network.start("A", access=open_policy, store=True, frame_bytes_max=1 << 20)
-    network.run(us=1_000_000)
-    client = network.client("s", "A")
     # Three bytes for a character: longer on the wire than it looks.
-    for request, characters in enumerate((340_000, 400_000), 1):
-        text = "s = '" + "\u20ac" * characters + "'"
+    granted = Filter("s = '" + "\u20ac" * 150_000 + "'")
+    anna = Principal("anna", Grant(granted, granted, narrow=True), Limits(filter_length_max=1_000_000))
+    network = Network()
+    policy = AccessPolicy({"anna": anna}, {hashed_token("secret"): "anna"})
+    network.start("A", access=policy, store=True, frame_bytes_max=1 << 20)
+    network.run(us=1_000_000)
+    client = network.client("anna", "A", token="secret")
+    for request, characters in enumerate((150_000, 250_000), 1):
+        text = "t = '" + "\u20ac" * characters + "'"
         if kind == "subscribe":
             client.ask(Subscribe(request, str(request), text))
         elif kind == "advertise":
@@ -145,7 +146,7 @@ def test_what_cannot_be_carried_is_refused_when_it_is_asked_for(kind: str) -> No
     assert [done.request for done in client.answers(Done)] == [1]
     (failed,) = client.answers(Failed)
     assert (failed.request, failed.code) == (2, "limit")
-    assert "1,200,006 bytes" in failed.reason
+    assert "1,200,021 bytes" in failed.reason
 
 
 # What cannot be read.

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
-from braid.errors import StoreError
-from braid.protocol import Channel, ChannelSettings, Frame, FrameDecoder, PublicationBatch, encode_frames
+from braid.errors import RemoteProtocolError, StoreError
+from braid.protocol import (
+    FRAME_BYTES_MAX,
+    Channel,
+    ChannelSettings,
+    Frame,
+    FrameDecoder,
+    PublicationBatch,
+    encode_frames,
+)
 from braid.protocol.batch import decode_record, encode_record
 from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
-from braid.protocol.inputs import Closed, Input, LogRead, Opened, Persisted, Received, Tick
+from braid.protocol.inputs import Closed, Input, LogRead, Malformed, Opened, Persisted, Received, Tick
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -52,6 +60,7 @@ class WireClient:
         *,
         token: str | None = None,
         credit: int = 1 << 22,
+        frame_bytes_max: int = 0,
     ) -> None:
         self.name = name
         self.publisher = name
@@ -70,7 +79,18 @@ class WireClient:
         self.sequence = 0
         self.open = True
         self._network = network
-        self._say(Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=credit))
+        self.decoder = FrameDecoder(frame_bytes_max or FRAME_BYTES_MAX)
+        self._say(
+            Hello(
+                PROTOCOL_VERSION,
+                "client",
+                name,
+                f"{name}-1",
+                token,
+                credit=credit,
+                frame_bytes_max=frame_bytes_max,
+            )
+        )
 
     def _say(self, message: Message) -> None:
         self._network.from_client(self, [Frame(0, message)])
@@ -264,9 +284,15 @@ class Network:
             self._queue.append((other[0], Closed(other[1], "cut")))
 
     def client(
-        self, name: str, broker: str, *, token: str | None = None, credit: int = 1 << 22
+        self,
+        name: str,
+        broker: str,
+        *,
+        token: str | None = None,
+        credit: int = 1 << 22,
+        frame_bytes_max: int = 0,
     ) -> WireClient:
-        client = WireClient(self, name, broker, token=token, credit=credit)
+        client = WireClient(self, name, broker, token=token, credit=credit, frame_bytes_max=frame_bytes_max)
         self.run()
         return client
 
@@ -286,8 +312,7 @@ class Network:
     def from_client(self, client: WireClient, frames: list[Frame]) -> None:
         end = (client.broker, client.connection)
         if end in self._ends:
-            decoded = self._decoders[end].feed(encode_frames(frames)) if self._codec else frames
-            self._queue.append((client.broker, Received(client.connection, decoded)))
+            self._arrive(end, frames)
 
     def tell(self, broker: str, stimulus: Input) -> None:
         """Something happens at a broker."""
@@ -355,10 +380,9 @@ class Network:
             if self.on_frames is not None:
                 self.on_frames(name, other.name if isinstance(other, WireClient) else other[0], effect.frames)
             if isinstance(other, WireClient):
-                other.receive(self._crossed(FrameDecoder(), effect.frames))
+                other.receive(self._crossed(other.decoder, effect.frames))
             elif (name, other[0]) not in self.holes:
-                frames = self._crossed(self._decoders[other], effect.frames)
-                self._queue.append((other[0], Received(other[1], frames)))
+                self._arrive(other, effect.frames)
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):
@@ -369,8 +393,16 @@ class Network:
             self.notes.append((name, effect))
         elif isinstance(effect, Drained):
             self.drained.add(name)
-        elif not isinstance(effect, Pause | Greeted):
+        elif isinstance(effect, Greeted):
+            self._decoders[(name, effect.connection)].frame_bytes_max = effect.frame_bytes_max
+        elif not isinstance(effect, Pause):
             raise TypeError(effect)
+
+    def _arrive(self, end: tuple[str, int], frames: Sequence[Frame]) -> None:
+        try:
+            self._queue.append((end[0], Received(end[1], self._crossed(self._decoders[end], frames))))
+        except RemoteProtocolError as error:
+            self._queue.append((end[0], Malformed(end[1], str(error))))
 
     def _crossed(self, decoder: FrameDecoder, frames: Sequence[Frame]) -> Sequence[Frame]:
         return decoder.feed(encode_frames(frames)) if self._codec else frames

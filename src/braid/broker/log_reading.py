@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LogReading"]
 
+# What a message with stored publications takes beside its rows and the name of the log, and each row beside
+# its record and the name of its publisher.
+STORED_BYTES = 512
+STORED_ROW_BYTES = 40
+
 
 class LogReading:
     """Feeds the readers of logs, and replays."""
@@ -90,11 +95,11 @@ class LogReading:
         permitted = log.permitted_rows(rows)
         if not permitted:
             return
-        self._postroom.counters.delivered += len(permitted)
         request = log.reader_request
-        for epoch, part in _by_epoch(log, permitted):
+        for epoch, part in self._parts(log, client, permitted):
             size = sum(size_of(row) for _, row in part)
             log.unsettled_bytes += size
+            self._postroom.counters.delivered += len(part)
             stored = _stored(log.name, part, epoch, reader=request)
             self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
 
@@ -128,13 +133,33 @@ class LogReading:
             self._replayed(client, request)
         else:
             go_on = partial(self.replay, client, log, request, answer.rows[-1][0] + 1, last)
-            parts = _by_epoch(log, log.permitted_rows(answer.rows))
+            parts = self._parts(log, client, log.permitted_rows(answer.rows))
             for place, (epoch, part) in enumerate(parts, 1):
                 # The next piece is read when the client has taken the last of these in.
                 care = go_on if place == len(parts) else None
                 self._postroom.offer(client, _stored(log.name, part, epoch, replay=request), care)
             if not parts:
                 go_on()
+
+    def _parts(
+        self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]
+    ) -> list[tuple[str, list[tuple[int, LogRow]]]]:
+        """Rows in parts of one epoch that the client can read, without those that it never can."""
+        bytes_max = client.channel.frame_bytes_max - STORED_BYTES - len(log.name.encode())
+        parts: list[tuple[str, list[tuple[int, LogRow]]]] = []
+        for epoch, part in _by_epoch(log, rows):
+            left = 0
+            for offset, row in part:
+                cost = len(row.record) + len(row.publisher.encode()) + STORED_ROW_BYTES
+                if cost > bytes_max:
+                    self._postroom.leave_out(client, row.publisher, [row.sequence], len(row.record))
+                    continue
+                if cost > left or parts[-1][0] != epoch:
+                    parts.append((epoch, []))
+                    left = bytes_max
+                parts[-1][1].append((offset, row))
+                left -= cost
+        return parts
 
     def _replayed(self, client: Client, request: int) -> None:
         client.replays.discard(request)

@@ -33,6 +33,8 @@ __all__ = ["OperatorDesk"]
 _REPORTS = frozenset({"overlay", "statistics"})
 # Answered later than the others: files have to be read.
 _RELOAD = "reload"
+# What an answer takes in a frame beside its text.
+ANSWER_BYTES = 64
 
 
 class OperatorDesk:
@@ -84,6 +86,11 @@ class OperatorDesk:
                 self._reload(client, message)
                 return
             text = msgspec.json.encode(answer(message.arguments)).decode()
+            size, size_max = len(text.encode()) + ANSWER_BYTES, client.channel.frame_bytes_max
+            if size > size_max:
+                raise RequestRefusedError(
+                    f"the answer has {size:,} bytes, and this connection reads at most {size_max:,}", "limit"
+                )
         except RequestRefusedError as error:
             self._audit(client, message, str(error))
             self._subscriptions.fail(client, message.request, error)

@@ -17,13 +17,14 @@ import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import FREE, ON_TREE
+from braid.broker.settling import shared_care
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
 from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from braid.broker.delegations import Delegation
     from braid.broker.on_link import LinkDesk
@@ -215,7 +216,7 @@ class DelegatedDesk:
             if care is not None:
                 care()
             return
-        cares = _shared(care, len(copies) + bool(unknown))
+        cares = iter(shared_care(care, len(copies) + bool(unknown)))
         for party, share, target in copies:
             readdressed = batch.readdressed(target=target, route=share)
             self._postroom.pass_on(party, readdressed, next(cares), None)
@@ -282,20 +283,6 @@ class DelegatedDesk:
 def _sequences(batch: PublicationBatch) -> list[int]:
     # Most have one row, which needs no array.
     return [batch.first] if batch.count == 1 else batch.sequences.tolist()
-
-
-def _shared(care: Release | None, count: int) -> Iterator[Release | None]:
-    """As many cares as parts; the whole is settled when all parts are."""
-    left = count
-
-    def settle() -> None:
-        nonlocal left
-        left -= 1
-        if not left and care is not None:
-            care()
-
-    for _ in range(count):
-        yield settle if care is not None else None
 
 
 def _nowhere(source: Party, batch: PublicationBatch, pending: Pending | None) -> None:

@@ -153,7 +153,9 @@ class LinkDesk:
             if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
                 neighbour.dial_at_us = None
                 if not self._connected(neighbour):
-                    self._postroom.effect(Dial(neighbour.address))
+                    self._postroom.effect(
+                        Dial(neighbour.address, frame_bytes_max=self._settings.frame_bytes_max)
+                    )
         self._review_dials()
 
     def _review_dials(self) -> None:

@@ -38,6 +38,8 @@ __all__ = ["REASON_LENGTH_MAX", "SubscriptionDesk", "read_filter", "unreached"]
 
 # An error may quote a filter; so many characters of it are told.
 REASON_LENGTH_MAX = 4_096
+# What a character takes at most.
+UTF8_BYTES_MAX = 4
 
 # Characters of a filter that the audit log shows.
 FILTER_SHOWN_MAX = 300
@@ -137,7 +139,9 @@ class SubscriptionDesk:
 
     def require_carried(self, filter: Filter) -> None:
         """Refuse a filter that does not fit into a message to a neighbour."""
-        size, size_max = len(filter.text.encode()), carried_bytes(self._postroom.settings.frame_bytes_max)
+        size = len(filter.text.encode())
+        limits = (link.channel.frame_bytes_max for link in self._links.values())
+        size_max = carried_bytes(min((self._postroom.settings.frame_bytes_max, *limits)))
         if size > size_max:
             raise RequestRefusedError(
                 f"the filter in force takes {size:,} bytes, and no more than {size_max:,} can be told to "
@@ -450,6 +454,9 @@ class SubscriptionDesk:
                 continue
             self._requests += 1
             message = _message_of(tell, self._requests)
+            if tell.filter is not None and not self._fits(link, tell.filter.text):
+                self._leave_out(link, tell.key)
+                continue
             if tell.verb is Verb.SUBSCRIBE:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
@@ -464,6 +471,22 @@ class SubscriptionDesk:
         self.installations.again(moved)
         for link in untold:
             self.when_caught_up(link)
+
+    def _fits(self, link: Link, text: str) -> bool:
+        """Whether a neighbour can be told of a filter."""
+        bytes_max = carried_bytes(link.channel.frame_bytes_max)
+        return len(text) * UTF8_BYTES_MAX <= bytes_max or len(text.encode()) <= bytes_max
+
+    def _leave_out(self, link: Link, key: str) -> None:
+        """A filter is too large for a neighbour that was met after it was accepted."""
+        self._postroom.counters.oversized += 1
+        self._postroom.note(
+            "warning",
+            "a filter is too large for a neighbour, which is not told of it",
+            neighbour=link.name,
+            key=key,
+            frame_bytes_max=link.channel.frame_bytes_max,
+        )
 
     def _answer_when_known(
         self, tells: Iterable[Tell], done: Callable[[], None], but: Link | None = None

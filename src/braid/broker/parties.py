@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from braid.broker.access import ANONYMOUS
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Outstanding
-from braid.broker.settling import Pending, SettleLine
+from braid.broker.settling import Pending, SettleLine, shared_care
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 from braid.protocol.publisher_names import PublisherNames
 
@@ -74,6 +74,7 @@ class Party:
         self.name = name
         self.connection: int | None = None
         self.channel: Channel[Release] = Channel(settings, classes)
+        self.channel.divide_care = shared_care
         self.line = SettleLine(self.channel, lambda: changed(self))
         self.outside: list[Message] = []
         """Messages that are not part of the channel, to be sent with the next write."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Counters", "Postroom"]
 
+# Of what is left out together, so many sequence numbers are named.
+SHOWN_MAX = 16
+
 _DROP_OLDEST = CLASSES["drop_oldest"]
 _DISCONNECT = CLASSES["disconnect"]
 
@@ -54,6 +57,8 @@ class Counters:
     """Publications dropped for consumers or links that were behind, as they chose."""
     looped: int = 0
     """Publications that had crossed too many links."""
+    oversized: int = 0
+    """What was left out for a neighbour or a client that reads only smaller frames: publications, filters."""
     unreadable: int = 0
     """Subscriptions and advertisements of neighbours whose filters could not be read."""
     resent_frames: int = 0
@@ -262,6 +267,28 @@ class Postroom:
         effects, self.effects = self.effects, []
         return effects
 
+    def _report_left_out(self, party: Party) -> None:
+        """Publications can never be sent to a party: nobody waits for that, and the operator hears of it."""
+        left_out, party.channel.left_out = party.channel.left_out, []
+        for batch, care in left_out:
+            self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
+            if care is not None:
+                care()
+
+    def leave_out(self, party: Party, publisher: str, sequences: list[int], record_bytes: int) -> None:
+        """Publications are too large for what a party reads."""
+        self.counters.oversized += len(sequences)
+        self.note(
+            "warning",
+            "publications are too large for a party and are left out",
+            party=party.name,
+            publisher=publisher,
+            sequences=sequences[:SHOWN_MAX],
+            publications=len(sequences),
+            record_bytes=record_bytes,
+            frame_bytes_max=party.channel.frame_bytes_max,
+        )
+
     def _write(self, party: Party, acknowledge: bool) -> None:
         if party.connection is None:
             return
@@ -274,6 +301,8 @@ class Postroom:
             frames.extend(party.again)
             party.again = []
         frames += party.channel.take()
+        if party.channel.left_out:
+            self._report_left_out(party)
         if acknowledge:
             told = party.channel.acknowledgement()
             if told is not None:

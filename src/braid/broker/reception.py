@@ -22,6 +22,7 @@ from braid.errors import (
 )
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Greeted, Send
+from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Reception:
                 address=self._settings.address,
                 brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
+                frame_bytes_max=self._settings.frame_bytes_max,
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -193,7 +195,7 @@ class Reception:
             self._changed,
             message.secret,
         )
-        self._enter(connection, client)
+        self._enter(connection, client, message.frame_bytes_max)
         self.clients[client] = None
         client.channel.restart(message.credit)
         self._postroom.aside(
@@ -203,7 +205,7 @@ class Reception:
                 self._settings.broker_id,
                 self._incarnation,
                 credit=client.channel.credit_to_grant,
-                frame_bytes_max=min(self._settings.frame_bytes_max, principal.limits.frame_bytes_max),
+                frame_bytes_max=self._taken_from(client),
                 address=self._settings.address,
                 principal=principal.name if principal.name != ANONYMOUS else "",
             ),
@@ -274,7 +276,7 @@ class Reception:
             raise
         link, resumed = self._links.accepted(hello)
         link.dialled = False
-        self._enter(connection, link)
+        self._enter(connection, link, hello.frame_bytes_max)
         reach = self._links.reach(link)
         self._postroom.aside(
             link,
@@ -321,7 +323,7 @@ class Reception:
         link, resumed = self._links.welcomed(address, welcome, visitor.offered)
         link.dialled = True
         link.told_reach = visitor.told_reach
-        self._enter(connection, link)
+        self._enter(connection, link, welcome.frame_bytes_max)
         self._links.begun(link, resumed, welcome.delta)
         self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
         return link
@@ -330,7 +332,7 @@ class Reception:
         """Another broker opens a soft link to us."""
         self._links.require_other(_checked_id(hello.name))
         soft = self._mesh.accepted(hello)
-        self._enter(connection, soft)
+        self._enter(connection, soft, hello.frame_bytes_max)
         self._postroom.aside(
             soft,
             Welcome(
@@ -353,8 +355,10 @@ class Reception:
     def _soft_welcomed(self, connection: int, address: str, message: Message) -> SoftLink | None:
         """The answer to a soft link of ours."""
         soft = None
+        frame_bytes_max = 0
         if isinstance(message, Welcome):
             _require_version(message.version)
+            frame_bytes_max = message.frame_bytes_max
             soft = self._mesh.welcomed(address, message)
         else:
             self._mesh.dial_failed(address)
@@ -363,7 +367,7 @@ class Reception:
             del self.visitors[connection]
             self._postroom.effect(Close(connection, "the soft link is not to be"))
             return None
-        self._enter(connection, soft)
+        self._enter(connection, soft, frame_bytes_max)
         self._mesh.entered(soft)
         return soft
 
@@ -380,7 +384,12 @@ class Reception:
             self._postroom.effect(Close(link.connection, "another connection has taken over"))
             self._links.disconnected(link)
 
-    def _enter(self, connection: int, party: Party) -> None:
+    def _taken_from(self, client: Client) -> int:
+        """The largest frame that is read from a client: one that can be passed on to everybody."""
+        return min(carried_bytes(self._settings.frame_bytes_max), client.principal.limits.frame_bytes_max)
+
+    def _enter(self, connection: int, party: Party, frame_bytes_max: int) -> None:
+        """A visitor has become a party that reads frames of so many bytes; 0: it does not say."""
         visitor = self.visitors.pop(connection)
         self.admissions[connection] = (
             visitor.admission
@@ -388,14 +397,16 @@ class Reception:
             else Admission(certificate=visitor.opened.certificate)
         )
         self.parties[connection] = party
-        frame_bytes_max = self._settings.frame_bytes_max
+        taken_bytes = self._settings.frame_bytes_max
         kind = "broker"
         if isinstance(party, SoftLink):
             kind = "soft"
         elif isinstance(party, Client):
             kind = "client"
-            frame_bytes_max = min(frame_bytes_max, party.principal.limits.frame_bytes_max)
-        self._postroom.effect(Greeted(connection, frame_bytes_max, kind, party.name))
+            taken_bytes = self._taken_from(party)
+        self._postroom.effect(Greeted(connection, taken_bytes, kind, party.name))
+        silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
+        party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
         party.connection = connection
         party.heard_at_us = self._postroom.now_us
         party.pinged = False

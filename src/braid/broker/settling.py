@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from braid.matching.columns import IntArray
     from braid.protocol import Channel, PublicationBatch
 
-__all__ = ["Pending", "SettleLine", "Unsettled"]
+__all__ = ["Pending", "SettleLine", "Unsettled", "shared_care"]
+
+
+def shared_care(care: Callable[[], None] | None, count: int) -> list[Callable[[], None] | None]:
+    """As many cares as parts; the whole is settled when all parts are."""
+    left = count
+
+    def settle() -> None:
+        nonlocal left
+        left -= 1
+        if not left and care is not None:
+            care()
+
+    return [settle if care is not None else None] * count
 
 
 class Pending:

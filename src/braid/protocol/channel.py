@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
+from braid.protocol.fitting import fitted
 from braid.protocol.incoming import DELIVERY_CLASSES, Incoming
 from braid.protocol.outgoing import Outgoing, SendingClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from braid.protocol.messages import Acknowledgement, Message
 
@@ -34,6 +35,8 @@ __all__ = ["Channel", "ChannelSettings"]
 
 Care = TypeVar("Care")
 
+# Until the peer has said how large frames may be.
+_ANY_SIZE = 1 << 62
 # Makes a frame in half the time that `Frame` itself takes.
 _quickly = tuple.__new__
 
@@ -74,7 +77,10 @@ class Channel(Incoming, Generic[Care]):
         "_unacknowledged",
         "_unsettled",
         "connected",
+        "divide_care",
+        "frame_bytes_max",
         "holding",
+        "left_out",
         "passing",
         "telling",
         "unacknowledged_bytes",
@@ -112,6 +118,13 @@ class Channel(Incoming, Generic[Care]):
         """Messages that were sent and are not known to have arrived."""
         self.unsettled_bytes = 0
         """Arrived, and kept until everybody downstream has them."""
+        self.frame_bytes_max = _ANY_SIZE
+        """The largest frame that the peer reads, set by the owner. Larger batches are divided."""
+        self.divide_care: Callable[[Care | None, int], Sequence[Care | None]] = _last_cares
+        """Set by the owner: makes the care for a batch that for its parts, all of which must settle."""
+        self.left_out: list[tuple[PublicationBatch, Care | None]] = []
+        """Publications that the peer can never read, for the owner to report; and who waited for them, unless
+        other parts of their batch were sent."""
         self.telling = False
         """Set by the owner while it means to acknowledge in a while."""
         self.holding = False
@@ -178,7 +191,9 @@ class Channel(Incoming, Generic[Care]):
             outgoing = sending.waiting[0]
             while self._in_line and self._in_line[0].order < min(outgoing.order, blocked_at):
                 frames.append(self._send(self._in_line.popleft()))
-            if self.holding and self._is_held(outgoing, held_publishers):
+            if outgoing.size > self.frame_bytes_max:
+                self._divide_first(sending)
+            elif self.holding and self._is_held(outgoing, held_publishers):
                 sending.held.append(sending.waiting.popleft())
             # A frame larger than all the credit there can ever be goes alone.
             elif outgoing.size > sending.room and sending.room < self._peer_window:
@@ -199,6 +214,28 @@ class Channel(Incoming, Generic[Care]):
             if sending.held:
                 sending.waiting.extendleft(reversed(sending.held))
                 sending.held.clear()
+
+    def _divide_first(self, sending: SendingClass[Care]) -> None:
+        """Put what the peer can read of the first batch in its place."""
+        outgoing = sending.waiting.popleft()
+        body = outgoing.body
+        if not isinstance(body, PublicationBatch):
+            raise TypeError(f"{body!r} cannot be divided")
+        parts, left_out = fitted(body, self.frame_bytes_max)
+        cares = self.divide_care(outgoing.care, len(parts))
+        sending.waiting.extendleft(
+            reversed(
+                [
+                    Outgoing(part, part.size, care, outgoing.order)
+                    for part, care in zip(parts, cares, strict=True)
+                ]
+            )
+        )
+        grown = sum(part.size for part in parts) - outgoing.size
+        sending.waiting_bytes += grown
+        self.waiting_bytes += grown
+        if left_out is not None:
+            self.left_out.append((left_out, None if parts else outgoing.care))
 
     def _is_held(self, outgoing: Outgoing[Care], held_publishers: set[str]) -> bool:
         body = outgoing.body
@@ -221,6 +258,7 @@ class Channel(Incoming, Generic[Care]):
         under_way = self.unacknowledged_bytes + size
         if (
             size > sending.room
+            or size > self.frame_bytes_max
             or sending.waiting
             or self._in_line
             or self._messages
@@ -517,6 +555,11 @@ class Channel(Incoming, Generic[Care]):
             self.offer(outgoing.body, outgoing.care)
         self._restart_receiving()
         self.connected, self.writable = True, True
+
+
+def _last_cares(care: Care | None, count: int) -> list[Care | None]:
+    """Whoever waits hears of the last part: enough where parts settle in order."""
+    return [care if part == count else None for part in range(1, count + 1)]
 
 
 def _first_order(sending: SendingClass[Care]) -> int:

@@ -39,7 +39,7 @@ from braid.protocol.client_outbox import Outbox
 from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
-from braid.protocol.limits import FRAME_BYTES_MAX
+from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -96,7 +96,8 @@ class ClientSession:
         self.settings = settings
         self.broker = ""
         """The broker's name, once it welcomed us."""
-        self.frame_bytes_max = FRAME_BYTES_MAX
+        self.frame_bytes_max = carried_bytes(FRAME_BYTES_MAX)
+        """The largest frame that the broker takes."""
         self._random = random
         self._effects: list[ClientEffect] = []
         self._channel: Channel[range] = Channel(settings.channel)
@@ -200,6 +201,11 @@ class ClientSession:
         self.check_size(record)
         return self.outbox.add(record, manner)
 
+    @property
+    def readable_bytes_max(self) -> int:
+        """The largest frame that the broker may send: brokers add to what they take."""
+        return readable_bytes(self.frame_bytes_max)
+
     def check_size(self, record: bytes) -> None:
         """Raise a `PublicationError` if the broker takes no frame that is so large."""
         bytes_max = self.frame_bytes_max - self.outbox.overhead
@@ -292,7 +298,7 @@ class ClientSession:
         self._acknowledge_at_us = None
         self._told_received = 0
         self.broker = welcome.name
-        self.frame_bytes_max = welcome.frame_bytes_max or FRAME_BYTES_MAX
+        self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
         self._channel.release_credit(FULL_QUEUE)

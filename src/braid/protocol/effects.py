@@ -78,6 +78,8 @@ class Dial:
     address: str
     soft: bool = False
     """Whether it is for a soft link."""
+    frame_bytes_max: int = 0
+    """The largest frame that is read: the other side may send much right behind its welcome."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FRAME_BYTES_MAX", "HEAD_ROOM", "carried_bytes"]
+__all__ = ["FRAME_BYTES_MAX", "HEAD_ROOM", "carried_bytes", "readable_bytes"]
 
 # More than this in one frame would let a single peer hold too much memory; senders split their batches.
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -25,3 +25,8 @@ def carried_bytes(frame_bytes_max: int) -> int:
     Where frames are very small, half of one: names are then too long for it before anything else is.
     """
     return max(frame_bytes_max - HEAD_ROOM, frame_bytes_max // 2)
+
+
+def readable_bytes(taken_bytes: int) -> int:
+    """The largest frame that a client reads, unless it says another, which is told that so much is taken."""
+    return max(FRAME_BYTES_MAX, taken_bytes + HEAD_ROOM)

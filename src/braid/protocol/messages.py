@@ -87,6 +87,8 @@ class Hello(_Message, tag=1, frozen=True):
     """How far a broker wants to see: within so many links it is told who is there and who wants what."""
     secret: str = ""
     """What an anonymous client alone knows: the names of its publishers carry a digest of it."""
+    frame_bytes_max: int = 0
+    """The largest frame that the sender reads; 0 from a client that reads whatever the broker sends."""
 
 
 class Welcome(_Message, tag=2, frozen=True):

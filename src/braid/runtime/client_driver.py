@@ -120,7 +120,7 @@ class ClientDriver:
     @property
     def frame_bytes_max(self) -> int:
         """The largest frame that the broker may send."""
-        return self._session.frame_bytes_max
+        return self._session.readable_bytes_max
 
     def start(self) -> None:
         """Open the first connection."""

@@ -44,7 +44,8 @@ class Connection(asyncio.Protocol):
         self._dialled = dialled.address if dialled is not None else None
         self._soft = dialled is not None and dialled.soft
         # Whoever we dialled may send much right behind its welcome; whoever comes to us waits for ours.
-        self._decoder = FrameDecoder(GREETING_BYTES_MAX if dialled is None else FRAME_BYTES_MAX)
+        bytes_max = GREETING_BYTES_MAX if dialled is None else max(FRAME_BYTES_MAX, dialled.frame_bytes_max)
+        self._decoder = FrameDecoder(bytes_max)
         self._reason = "the peer closed the connection"
         self._resuming: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None

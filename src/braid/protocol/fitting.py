@@ -1,0 +1,76 @@
+"""What of a batch fits into the frames that a peer reads?
+
+A batch is divided by its rows, and if a row fits only without its long set of destinations, by those. A row
+that is larger than a whole frame of the peer can never be sent to it: it is left out, and whoever sends says
+so, instead of trying for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from braid.protocol.destinations import packed_destinations, unpacked_destinations
+
+if TYPE_CHECKING:
+    from braid.protocol.batch import PublicationBatch
+
+__all__ = ["Fitted", "fitted"]
+
+# What a row takes beside its record.
+_ROW_BYTES = 8
+# The longest that one destination can get.
+_DESTINATION_BYTES = 4
+
+
+class Fitted(NamedTuple):
+    """A batch in parts."""
+
+    parts: list[PublicationBatch]
+    """Together they are the batch, without what was left out, in its order."""
+    left_out: PublicationBatch | None
+    """The rows that no frame can hold."""
+
+
+def fitted(batch: PublicationBatch, frame_bytes_max: int) -> Fitted:
+    """A batch in parts whose frames have at most so many bytes."""
+    costs = [_ROW_BYTES + len(record) for record in batch.records()]
+    # What each part has beside its rows and its destinations.
+    fixed = batch.size - sum(costs) - len(batch.route)
+    room = frame_bytes_max - fixed
+    row_max = room - _DESTINATION_BYTES if batch.route else room
+    rows = [row for row, cost in enumerate(costs) if cost <= row_max]
+    left_out = None
+    if len(rows) < len(costs):
+        left_out = batch.select(np.array([row for row, cost in enumerate(costs) if cost > row_max], np.int64))
+    parts: list[PublicationBatch] = []
+    if rows:
+        for route in _routes(batch.route, room - max(costs[row] for row in rows)):
+            for some in _portions(rows, costs, room - len(route)):
+                part = batch.select(np.array(some, np.int64))
+                parts.append(
+                    part if route == batch.route else part.readdressed(target=batch.target, route=route)
+                )
+    return Fitted(parts, left_out)
+
+
+def _routes(route: bytes, bytes_max: int) -> list[bytes]:
+    """A set of destinations as one or more."""
+    if len(route) <= bytes_max:
+        return [route]
+    digests = sorted(unpacked_destinations(route))
+    count = max(1, bytes_max // _DESTINATION_BYTES)
+    return [packed_destinations(digests[at : at + count]) for at in range(0, len(digests), count)]
+
+
+def _portions(rows: list[int], costs: list[int], bytes_max: int) -> list[list[int]]:
+    portions: list[list[int]] = []
+    left = 0
+    for row in rows:
+        if not portions or costs[row] > left:
+            portions.append([])
+            left = bytes_max
+        portions[-1].append(row)
+        left -= costs[row]
+    return portions
