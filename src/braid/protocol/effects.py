@@ -78,7 +78,7 @@ class Dial:
     address: str
     soft: bool = False
     """Whether it is for a soft link."""
-    frame_bytes_max: int = 0
+    frame_bytes_max: int = field(default=0, compare=False)
     """The largest frame that is read: the other side may send much right behind its welcome."""
 
 
