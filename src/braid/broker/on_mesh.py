@@ -308,7 +308,9 @@ class MeshDesk:
             address = self.surroundings.address_of(broker)
             if address and address not in self._links.neighbours:
                 self._dialling[address] = broker
-                self._postroom.effect(Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max))
+                self._postroom.effect(
+                    Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)
+                )
             elif (another := self._another_for(broker)) is not None:
                 waiting.append(another)
 
