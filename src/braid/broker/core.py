@@ -27,6 +27,7 @@ from braid.broker.on_subscribe import SubscriptionDesk
 from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.postroom import Postroom
 from braid.broker.reception import Reception
+from braid.broker.streams import StreamDesk
 from braid.broker.turns import Turns
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
@@ -61,6 +62,7 @@ from braid.protocol.messages import (
     Reach,
     Refused,
     Replay,
+    Separate,
     Settled,
     StopReading,
     Subscribe,
@@ -128,6 +130,7 @@ class BrokerCore:
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
         self._links.bind(self._subscriptions)
+        self._streams = StreamDesk(self._postroom, self._subscriptions)
         self._durables = DurableDesk(
             settings, self._postroom, self._subscriptions, epoch=incarnation, kept=store is not None
         )
@@ -234,7 +237,8 @@ class BrokerCore:
         }
         self._on_client: dict[type, Callable[[Any, Any], None]] = {
             Subscribe: self._subscriptions.subscribe_client,
-            Unsubscribe: self._subscriptions.unsubscribe_client,
+            Unsubscribe: self._streams.unsubscribe,
+            Separate: self._streams.separate,
             Advertise: self._subscriptions.advertise_client,
             Unadvertise: self._subscriptions.unadvertise_client,
             SubscribeDurable: self._durables.subscribe,
@@ -541,19 +545,18 @@ class BrokerCore:
         for party in list(self._reception.parties.values()):
             self._publish.tell_apart(party)
             silent_us = now_us - party.heard_at_us
-            stalled = party.behind_since_us is not None and isinstance(party, Client)
+            stalled = self._postroom.stalled(party)
             if silent_us > 3 * self.settings.heartbeat_us and party.connection is not None:
                 self._broken(party.connection, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s")
-            elif (
-                stalled
-                and party.behind_since_us is not None
-                and now_us - party.behind_since_us > self.settings.stall_us_max
-                and party.connection is not None
-            ):
+            elif stalled and party.connection is not None and not all(each.is_stream for each in stalled):
                 self._broken(party.connection, "slow", "the client holds up others and does not read")
             elif silent_us > self.settings.heartbeat_us and not party.pinged:
                 party.pinged = True
                 self._postroom.aside(party, Ping(now_us))
+            for stream in stalled:
+                if party.connection is not None:
+                    self._express.forget()
+                    self._streams.give_up(stream)
         if any(link.down_since_us is not None for link in self._links.links.values()):
             self._express.forget()
         self._links.review_waiting()

@@ -162,7 +162,7 @@ class OperatorDesk:
                 soft.name: soft.channel.waiting_bytes for soft in self._mesh.soft.all()
             },
             "client_waiting_bytes": sum(client.channel.waiting_bytes for client in clients),
-            "clients_behind": sum(client.behind_since_us is not None for client in clients),
+            "clients_behind": sum(bool(client.behind) for client in clients),
             "durable_logs": {
                 log.key: {
                     "next_offset": log.next_offset,

@@ -398,6 +398,10 @@ class SubscriptionDesk:
         self._inform(self.tables.subscribe([(installation.key, filter)], destination, link=False))
         self.installations.begin(installation)
 
+    def retarget(self, key: str, filter: Filter, destination: Hashable) -> None:
+        """Give what a subscription of somebody here gets to another destination."""
+        self._inform(self.tables.subscribe([(key, filter)], destination, link=False))
+
     def withdraw(self, key: str) -> None:
         """Remove a subscription of somebody here."""
         self.installations.cancel(key, None)

@@ -14,6 +14,7 @@ from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Outstanding
 from braid.broker.settling import Pending, SettleLine, shared_care
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
+from braid.protocol.incoming import STREAM_FIRST
 from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
@@ -190,13 +191,30 @@ class SoftLink(Party):
 
 
 class ClientDestination:
-    """The subscriptions of one client that choose the same for the moment they fall behind."""
+    """The subscriptions of one client that share one copy of what they want.
 
-    __slots__ = ("client", "number")
+    They choose the same for the moment they fall behind. Those that have fallen behind others are in a
+    *stream* of their own.
+    """
+
+    __slots__ = ("behind_since_us", "bottleneck", "client", "number", "sent_bytes", "separated")
 
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
         self.number = number
+        self.bottleneck = Bottleneck(f"{client.name} class {number}")
+        """Those who get no credit because too much waits here."""
+        self.behind_since_us: int | None = None
+        """Since when that is so and nothing has moved."""
+        self.sent_bytes = 0
+        """What had been sent when it was last looked at."""
+        self.separated: dict[str, int] = {}
+        """In a stream: the keys of its subscriptions, and the requests that separated them."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it has been separated from others."""
+        return self.number >= STREAM_FIRST
 
     def __repr__(self) -> str:
         return f"<{self.client.name} class {self.number}>"
@@ -252,6 +270,11 @@ class Client(Party):
         """The durable subscriptions it reads."""
         self.replays: set[int] = set()
         """The requests of the replays under way."""
+
+    @property
+    def behind(self) -> list[ClientDestination]:
+        """Those of its destinations that hold others up."""
+        return [each for each in self.destinations.values() if each.behind_since_us is not None]
 
     def owns(self, publisher: str) -> bool:
         """Whether a publisher is this client's own."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
-from braid.broker.parties import CLASSES, FREE, Client, Party, Release
+from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
+from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Refused
 
 if TYPE_CHECKING:
@@ -190,18 +191,30 @@ class Postroom:
         self.pass_on(party, batch, None, source, source_class)
 
     def _bound_client(self, client: Client, target: int, source: Party | None, source_class: int) -> None:
-        bytes_max = self.settings.client_queue_bytes_max
-        if client.channel.waiting_bytes <= bytes_max:
+        channel = client.channel
+        bytes_max = self._client_bytes_max(target)
+        waiting_bytes = channel.waiting_bytes_of(target)
+        if waiting_bytes <= bytes_max:
             return
         if target == _DROP_OLDEST:
-            self.counters.dropped += client.channel.drop_oldest(bytes_max, target)
+            others_bytes = channel.waiting_bytes - waiting_bytes
+            self.counters.dropped += channel.drop_oldest(bytes_max + others_bytes, target)
         elif target == _DISCONNECT and client.connection is not None:
             self.refuse(client.connection, "slow", "the client fell too far behind, as it had allowed for")
             client.connection = None  # the driver's `Closed` ends the party
-        if client.channel.waiting_bytes > bytes_max:
-            self._hold_up(source, source_class, client)
+        waiting_bytes = channel.waiting_bytes_of(target)
+        destination = client.destinations.get(target)
+        if waiting_bytes > bytes_max and destination is not None:
+            if destination.behind_since_us is None:
+                destination.sent_bytes = channel.sent_bytes_of(target)
+            self._hold_up(source, source_class, destination)
 
-    def _hold_up(self, source: Party | None, source_class: int, behind: Party) -> None:
+    def _client_bytes_max(self, target: int) -> int:
+        """How much may wait for a class of a client; all its streams together have as much as one class."""
+        bytes_max = self.settings.client_queue_bytes_max
+        return bytes_max if target < STREAM_FIRST else bytes_max // STREAMS_MAX
+
+    def _hold_up(self, source: Party | None, source_class: int, behind: Party | ClientDestination) -> None:
         if behind.behind_since_us is None:
             behind.behind_since_us = self.now_us
         if source is not None:
@@ -209,24 +222,48 @@ class Postroom:
 
     def caught_up(self, party: Party, *, moves: bool = True) -> None:
         """Let go those a party held up if it has taken enough; `moves`: it has taken something."""
-        if party.behind_since_us is None:
+        if isinstance(party, Client):
+            for destination in party.behind:
+                self._class_caught_up(destination)
+        elif party.behind_since_us is None:
             return
-        bound = (
-            self.settings.client_queue_bytes_max
-            if isinstance(party, Client)
-            else self.settings.link_queue_bytes_max
-        )
-        channel = party.channel
-        waiting = channel.waiting_bytes if isinstance(party, Client) else channel.backlog_bytes_of(0)
-        if waiting * 2 <= bound:
+        elif party.channel.backlog_bytes_of(0) * 2 <= self.settings.link_queue_bytes_max:
             self.let_go(party)
         elif moves:
             party.behind_since_us = self.now_us
 
+    def _class_caught_up(self, destination: ClientDestination) -> None:
+        channel = destination.client.channel
+        sent_bytes = channel.sent_bytes_of(destination.number)
+        if channel.waiting_bytes_of(destination.number) * 2 <= self._client_bytes_max(destination.number):
+            self.let_go_class(destination)
+        elif sent_bytes > destination.sent_bytes:
+            destination.behind_since_us = self.now_us
+            destination.sent_bytes = sent_bytes
+
     def let_go(self, party: Party) -> None:
         """Nobody waits for this party any more."""
+        if isinstance(party, Client):
+            for destination in party.behind:
+                self.let_go_class(destination)
         party.behind_since_us = None
         self.open(party.bottleneck)
+
+    def let_go_class(self, destination: ClientDestination) -> None:
+        """Nobody waits for these subscriptions of a client any more."""
+        destination.behind_since_us = None
+        self.open(destination.bottleneck)
+
+    def stalled(self, party: Party) -> list[ClientDestination]:
+        """The subscriptions of a client that hold up others and have not moved for too long."""
+        if not isinstance(party, Client):
+            return []
+        since_us = self.now_us - self.settings.stall_us_max
+        return [
+            each
+            for each in party.behind
+            if each.behind_since_us is not None and each.behind_since_us < since_us
+        ]
 
     def open(self, bottleneck: Bottleneck) -> None:
         """Those who waited for it may send again, as far as nothing else holds them up."""

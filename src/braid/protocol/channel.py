@@ -23,7 +23,7 @@ from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
 from braid.protocol.fitting import fitted
-from braid.protocol.incoming import DELIVERY_CLASSES, Incoming
+from braid.protocol.incoming import DELIVERY_CLASSES, Incoming, class_window
 from braid.protocol.outgoing import Outgoing, SendingClass
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Channel(Incoming, Generic[Care]):
     def _class(self, number: int) -> SendingClass[Care]:
         found = self._sending.get(number)
         if found is None:
-            found = self._sending[number] = SendingClass(self._peer_window)
+            found = self._sending[number] = SendingClass(class_window(number, self._peer_window))
         return found
 
     def offer(self, body: Body, care: Care | None = None) -> None:
@@ -196,7 +196,7 @@ class Channel(Incoming, Generic[Care]):
             elif self.holding and self._is_held(outgoing, held_publishers):
                 sending.held.append(sending.waiting.popleft())
             # A frame larger than all the credit there can ever be goes alone.
-            elif outgoing.size > sending.room and sending.room < self._peer_window:
+            elif outgoing.size > sending.room and sending.room < sending.window:
                 blocked_at = min(blocked_at, outgoing.order)
                 open_classes.remove(sending)
                 continue
@@ -414,6 +414,11 @@ class Channel(Incoming, Generic[Care]):
         sending = self._sending.get(number)
         return sending.waiting_bytes if sending is not None else 0
 
+    def sent_bytes_of(self, number: int) -> int:
+        """Publications of one class that were sent since the session began."""
+        sending = self._sending.get(number)
+        return sending.sent_bytes if sending is not None else 0
+
     @property
     def waiting_messages(self) -> int:
         """Messages that have not been sent."""
@@ -454,13 +459,38 @@ class Channel(Incoming, Generic[Care]):
         for outgoing in waiting:
             body = keep(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
             if body is not None:
-                sending = self._class(body.target)
-                sending.waiting.append(Outgoing(body, body.size, outgoing.care, outgoing.order))
-                sending.waiting_bytes += body.size
+                self._class(body.target).wait(Outgoing(body, body.size, outgoing.care, outgoing.order))
                 self.waiting_bytes += body.size
             elif outgoing.care is not None:
                 freed.append(outgoing.care)
         return freed
+
+    def copy_waiting(
+        self,
+        number: int,
+        chosen: Callable[[PublicationBatch], PublicationBatch | None],
+        shared: Callable[[Care], tuple[Care, Care]],
+    ) -> None:
+        """Put in line, beside what waits in a class, what is `chosen` of it for another one.
+
+        Who waits for something of which there are two copies then waits for both: `shared` says how.
+        """
+        sending = self._class(number)
+        for outgoing in sending.waiting:
+            copy = chosen(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
+            if copy is None:
+                continue
+            care = outgoing.care
+            if care is not None:
+                outgoing.care, care = shared(care)
+            self._class(copy.target).wait(Outgoing(copy, copy.size, care, outgoing.order))
+            self.waiting_bytes += copy.size
+
+    def drop_waiting(self, number: int) -> tuple[int, list[Care]]:
+        """Drop what waits in a class; returns how many rows, and who waited for them."""
+        sending = self._class(number)
+        self.waiting_bytes -= sending.waiting_bytes
+        return sending.drop_waiting()
 
     def _waiting(self) -> Iterator[Outgoing[Care]]:
         """All batches that wait, in the order in which they were offered."""
@@ -549,8 +579,8 @@ class Channel(Incoming, Generic[Care]):
         self._clear_waiting()
         self._sent = self._peer_received = self._peer_settled = 0
         self._peer_window = credit
-        for sending in self._sending.values():
-            sending.restart(credit)
+        for number, sending in self._sending.items():
+            sending.restart(class_window(number, credit))
         for outgoing in again:
             self.offer(outgoing.body, outgoing.care)
         self._restart_receiving()

@@ -32,6 +32,7 @@ from braid.protocol.messages import (
     LogReset,
     Message,
     Replay,
+    Separate,
     StopReading,
     Subscribe,
     SubscribeDurable,
@@ -161,6 +162,18 @@ class Desk:
             return 0
         request = self._next_request()
         return self._undo(request, Unsubscribe(request, str(interest.number)))
+
+    def separate(self, interest: Interest) -> None:
+        """Ask for a class of its own for a subscription that others wait for."""
+        interest.separating = request = self._next_request()
+        message = Separate(request, str(interest.number), self._inbox.free_stream())
+        self._ask(request, message, internal=True)
+
+    def revive(self, interest: Interest) -> None:
+        """What had waited for a dormant subscription is read: ask the broker for more."""
+        self._inbox.wake(interest)
+        request = self._next_request()
+        self._ask(request, self._subscribe_message(interest, request), interest, internal=True)
 
     def acknowledge(self, interest: Interest, offset: int, epoch: str = "") -> None:
         """The application is done with a durable subscription's rows up to this offset.
@@ -296,6 +309,12 @@ class Desk:
                     )
                     self._ask(request, again, interest)
                 continue
+            if interest.blocks and interest.line and interest.confirmed:
+                # Every connection would bring more of what is not read.
+                self._inbox.sleep(interest)
+                continue
+            if interest.dormant:
+                self._inbox.wake(interest)
             request = self._next_request() if interest.confirmed else interest.request
             if interest.durable:
                 message: Message = self._durable_message(interest, request)
@@ -303,7 +322,7 @@ class Desk:
                 message = self._subscribe_message(interest, request)
             self._ask(request, message, interest, internal=interest.confirmed)
         for request, pending in former.items():
-            if pending.subject is None:
+            if pending.subject is None and not isinstance(pending.message, Separate):
                 self._ask(request, pending.message)
 
     def answered(
@@ -315,7 +334,9 @@ class Desk:
                 self._displaced(request, error)
             return  # nobody waits for it any more
         subject = pending.subject
-        if isinstance(subject, Interest):
+        if isinstance(pending.message, Separate):
+            self._answer_separate(pending.message, error)
+        elif isinstance(subject, Interest):
             subject.missing = tuple(missing)
             self._answer_interest(subject, pending, text, error)
         elif isinstance(subject, _Advertised):
@@ -328,12 +349,29 @@ class Desk:
         if not pending.internal:
             self._emit(Answered(request, text, error))
 
+    def _answer_separate(self, message: Separate, error: RequestRefusedError | None) -> None:
+        for interest in self._inbox.interests():
+            if interest.separating == message.request:
+                if error is None:
+                    self._inbox.separated(interest, message.stream)
+                else:
+                    interest.separating = 0
+
     def _displaced(self, request: int, error: RequestRefusedError) -> None:
-        """The broker takes back what it answered before: somebody else reads the log now."""
+        """The broker takes back what it answered before.
+
+        Somebody else reads the log now, or a subscription that is not read has held up others for too long.
+        """
         for interest in self._inbox.interests():
             if interest.durable and interest.reader == request:
                 interest.failure = error
                 self._finish(interest)
+            elif interest.stream and interest.separating == request:
+                note = {"filter": str(interest.filter), "reason": str(error)}
+                self._emit(Note("warning", "a subscription has to be read before it goes on", note))
+                self._inbox.sleep(interest)
+                if not interest.line:
+                    self.revive(interest)
 
     def _answer_interest(
         self, interest: Interest, pending: _Request, text: str, error: RequestRefusedError | None
@@ -364,6 +402,8 @@ class Desk:
             if pending.subject is not None or not pending.sent:
                 continue
             del self._requests[request]
+            if pending.internal:
+                continue
             error = None
             if not isinstance(pending.message, Unsubscribe | Unadvertise):
                 error = ConnectionLostError(

@@ -18,6 +18,7 @@ from braid.matching import FilterIndex
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.epochs import EpochHistory
+from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.publisher_names import whole_name
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Interest:
         "capacity",
         "confirmed",
         "delivered",
+        "dormant",
         "dropped",
         "durable",
         "effective",
@@ -93,6 +95,9 @@ class Interest:
         "resets",
         "secret",
         "seen",
+        "separating",
+        "stream",
+        "was_apart",
         "when_full",
     )
 
@@ -119,6 +124,14 @@ class Interest:
         """The request that it was made with."""
         self.delivered = 0
         self.dropped = 0
+        self.stream = 0
+        """The class that it has for itself since it fell behind others; 0 while it shares theirs."""
+        self.separating = 0
+        """The request for such a class."""
+        self.was_apart = False
+        """Whether it ever had one: then it remembers for itself what has come."""
+        self.dormant = False
+        """Whether the broker does not know of it until what waits has been read."""
         # Only for those that read a log.
         self.durable = ""
         self.secret = ""
@@ -133,9 +146,19 @@ class Interest:
         self.resets = 0
         """How often the log turned out not to have the rows that were read from it."""
         self.seen = _memory()
-        """What came of a log: it may have stored something again, at another offset."""
+        """What came of a log, or in a class of its own. A log may have something twice, at two offsets."""
         self.replay_request = 0
         self.replay_last = -1
+
+    @property
+    def target(self) -> int:
+        """The class of publications that are for it."""
+        return self.stream or CLASSES[self.when_full]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether rows may wait behind its queue because its consumer chose so, and not because of a log."""
+        return self.when_full == "block" and not self.durable
 
     @property
     def crowded(self) -> bool:
@@ -218,6 +241,15 @@ class _DeliveryClass:
         if fresh is None:
             return []
         publications = fresh.publications()
+        name = batch.publisher
+        return [
+            (interest, [row for row in rows if interest.seen.is_new(name, row.sequence)])
+            if interest.was_apart
+            else (interest, rows)
+            for interest, rows in self._chosen(publications)
+        ]
+
+    def _chosen(self, publications: list[Publication]) -> list[tuple[Interest, list[Publication]]]:
         if len(self.members) == 1 and self.all_wanted:
             return [(interest, publications) for interest in self.members.values()]
         if self._index is None:
@@ -251,6 +283,12 @@ class Inbox:
 
     def __init__(self) -> None:
         self._classes = {target: _DeliveryClass() for target in CLASSES.values()}
+        self._dormant: dict[int, Interest] = {}
+        """By their numbers, those that the broker does not know of until they have been read."""
+        self._behind: dict[int, Interest] = {}
+        """By their numbers, those behind whose queues rows may wait."""
+        self._careful: deque[_Hold] = deque()
+        """Frames of this connection whose settlement the broker waits for and has not heard of."""
         self._durables: dict[str, Interest] = {}
         self._replays: dict[int, Interest] = {}
         # Frames of this connection with waiting rows, in their order; and those of all connections.
@@ -266,9 +304,7 @@ class Inbox:
         elif interest.durable:
             self._durables[interest.durable] = interest
         else:
-            members = self._classes[CLASSES[interest.when_full]]
-            members.members[interest.number] = interest
-            members.changed()
+            self._enter(interest)
 
     def remove(self, interest: Interest) -> None:
         """It gets nothing more; what waits behind its queue is forgotten."""
@@ -284,20 +320,77 @@ class Inbox:
             if self._durables.get(interest.durable) is interest:
                 del self._durables[interest.durable]
         else:
-            members = self._classes[CLASSES[interest.when_full]]
-            if members.members.pop(interest.number, None) is not None:
-                members.all_wanted = False
-                members.changed()
+            self._leave(interest)
+
+    def _enter(self, interest: Interest) -> None:
+        members = self._classes.setdefault(interest.target, _DeliveryClass())
+        members.members[interest.number] = interest
+        members.changed()
+
+    def _leave(self, interest: Interest) -> None:
+        self._dormant.pop(interest.number, None)
+        members = self._classes[interest.target]
+        if members.members.pop(interest.number, None) is not None:
+            members.all_wanted = False
+            members.changed()
 
     def narrowed(self, interest: Interest) -> None:
         """Its effective filter is known now."""
-        if not interest.durable and interest.number in self._classes[CLASSES[interest.when_full]].members:
-            self._classes[CLASSES[interest.when_full]].changed()
+        if not interest.durable and interest.number in self._classes[interest.target].members:
+            self._classes[interest.target].changed()
+
+    # Classes of their own.
+
+    def free_stream(self) -> int:
+        """The class that the next one that falls behind should have: if all are taken, the last is shared."""
+        for stream in range(STREAM_FIRST, STREAM_FIRST + STREAMS_MAX - 1):
+            members = self._classes.get(stream)
+            if members is None or not members.members:
+                return stream
+        return STREAM_FIRST + STREAMS_MAX - 1
+
+    def separated(self, interest: Interest, stream: int) -> None:
+        """Frames from now on bring what is for it in a class of its own."""
+        self._leave(interest)
+        interest.stream = stream
+        interest.was_apart = True
+        self._enter(interest)
+
+    def sleep(self, interest: Interest) -> None:
+        """The broker does not know of it: nothing is for it before what waits has been read."""
+        self._leave(interest)
+        interest.stream = interest.separating = 0
+        interest.dormant = True
+        self._dormant[interest.number] = interest
+
+    def wake(self, interest: Interest) -> None:
+        """The broker is asked for it again."""
+        del self._dormant[interest.number]
+        interest.dormant = False
+        self._enter(interest)
+
+    def lagging(self, interest: Interest) -> bool:
+        """Whether others have to wait because this one is not read."""
+        return (
+            bool(interest.line)
+            and interest.blocks
+            and not (interest.stream or interest.separating)
+            and interest.open
+            and len(self._classes[interest.target].members) > 1
+        )
+
+    def full_classes(self) -> set[int]:
+        """The classes of which no more should come, because rows wait behind a queue."""
+        for number in [number for number, each in self._behind.items() if not each.line]:
+            del self._behind[number]
+        return {
+            each.target for each in self._behind.values() if each.open and each.blocks and not each.dormant
+        }
 
     def interests(self) -> list[Interest]:
         """All of them, in the order in which they were made."""
         found = [each for members in self._classes.values() for each in members.members.values()]
-        found += [*self._durables.values(), *self._replays.values()]
+        found += [*self._durables.values(), *self._replays.values(), *self._dormant.values()]
         return sorted(found, key=lambda interest: interest.number)
 
     def durable(self, name: str) -> Interest | None:
@@ -317,14 +410,14 @@ class Inbox:
             RemoteProtocolError: a record is malformed.
         """
         members = self._classes.get(batch.target)
-        if members is None or not members.members:
-            return []
         hold = _Hold(frame, batch.size)
         concerned = []
-        for interest, rows in members.choose(batch):
-            interest.put(rows, hold)
-            concerned.append(interest)
-        self._keep(hold)
+        chosen = members.choose(batch) if members is not None and members.members else ()
+        for interest, rows in chosen:
+            if rows:
+                interest.put(rows, hold)
+                concerned.append(interest)
+        self._keep(hold, concerned, careful=batch.acknowledged)
         return concerned
 
     def deliver_stored(self, stored: StoredPublications, frame: int) -> Interest | None:
@@ -333,9 +426,12 @@ class Inbox:
         Raises:
             RemoteProtocolError: a record is malformed.
         """
+        hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
         interest = self._replays.get(stored.replay) if stored.replay else self._durables.get(stored.name)
         if interest is None or stored.reader != interest.reader:
-            return None  # nobody reads here any more, or it was sent to a former reader
+            # Nobody reads here any more, or it was sent to a former reader.
+            self._keep(hold, [], careful=True)
+            return None
         fresh: list[StoredPublication] = []
         further = [row for row in stored.numbered() if row[0] > interest.handed_offset]
         if further:
@@ -358,12 +454,10 @@ class Inbox:
                     stored.epoch,
                 )
             )
-        if not fresh:
-            return None
-        hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
-        interest.put([*fresh], hold)
-        self._keep(hold)
-        return interest
+        if fresh:
+            interest.put([*fresh], hold)
+        self._keep(hold, [interest], careful=True)
+        return interest if fresh else None
 
     def reset(self, reset: LogReset) -> Interest | None:
         """A log no longer has all that came from it; returns its reader, who goes on where the log is."""
@@ -380,10 +474,15 @@ class Inbox:
             interest.epochs.cut(0)
         return interest
 
-    def _keep(self, hold: _Hold) -> None:
+    def _keep(self, hold: _Hold, concerned: list[Interest], *, careful: bool) -> None:
+        if careful and (hold.rows or self._holds):
+            self._careful.append(hold)
         if hold.rows:
             self._holds.append(hold)
             self._all_holds.append(hold)
+            for interest in concerned:
+                if interest.line:
+                    self._behind[interest.number] = interest
 
     # How far it has come.
 
@@ -395,10 +494,19 @@ class Inbox:
                 holds.popleft()
         return self._holds[0].frame - 1 if self._holds else received
 
+    def settled_apart(self, settled: int) -> list[int]:
+        """Frames that the broker waits for and that are done with, although some before them are not."""
+        if not self._careful:
+            return []
+        done = [hold.frame for hold in self._careful if hold.frame > settled and not hold.rows]
+        self._careful = deque(hold for hold in self._careful if hold.frame > settled and hold.rows)
+        return done
+
     @property
-    def waiting(self) -> bool:
-        """Some rows of this connection found no room yet."""
-        return any(hold.rows for hold in self._holds)
+    def nobody_reads(self) -> bool:
+        """Whether there are subscriptions, and rows wait behind all of their queues."""
+        interests = self.interests()
+        return bool(interests) and all(interest.line for interest in interests)
 
     @property
     def waiting_bytes(self) -> int:
@@ -406,9 +514,16 @@ class Inbox:
         return sum(hold.size for hold in self._all_holds if hold.rows)
 
     def restarted(self) -> None:
-        """A new connection: its frames count from 1, and nobody has left on it yet."""
+        """A new connection: frames count from 1, nobody has left on it yet, nor has a class of its own."""
         self._holds.clear()
+        self._careful.clear()
+        for stream in [stream for stream in self._classes if stream >= STREAM_FIRST]:
+            for interest in self._classes.pop(stream).members.values():
+                interest.stream = 0
+                self._enter(interest)
         for members in self._classes.values():
+            for interest in members.members.values():
+                interest.separating = 0
             members.all_wanted = True
         for interest in (*self._durables.values(), *self._replays.values()):
             # The broker sends these again, so they need not wait here.

@@ -38,6 +38,7 @@ from braid.protocol.client_inbox import Inbox, Interest
 from braid.protocol.client_outbox import Outbox
 from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Dial, Note, Send
+from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 from braid.protocol.messages import (
@@ -100,7 +101,7 @@ class ClientSession:
         """The largest frame that the broker takes."""
         self._random = random
         self._effects: list[ClientEffect] = []
-        self._channel: Channel[range] = Channel(settings.channel)
+        self._channel: Channel[range] = Channel(settings.channel, STREAM_FIRST + STREAMS_MAX)
         self.outbox = Outbox(self._channel, settings.publisher, settings.first_sequence)
         self.inbox = Inbox()
         self.desk = Desk(self.inbox, self._tell, self._emit)
@@ -120,6 +121,8 @@ class ClientSession:
         self._acknowledge_at_us: int | None = None
         self._told_received = 0
         self._introducing = False
+        self._full_classes: set[int] = set()
+        """The classes for which the broker gets no further credit."""
 
     # The driver's side.
 
@@ -229,6 +232,8 @@ class ClientSession:
     def made_room(self, interest: Interest) -> None:
         """The consumer has read from a `crowded` queue."""
         interest.move_up()
+        if interest.dormant and interest.open and not interest.line and self.live:
+            self.desk.revive(interest)
         self._make_room()
 
     def close(self, reason: str) -> None:
@@ -244,8 +249,8 @@ class ClientSession:
     # Connections.
 
     def _dial(self, now_us: int) -> None:
-        if self.inbox.waiting_bytes > self.settings.channel.window_bytes:
-            # The application has not read what former connections brought, and another one would bring more.
+        if self.inbox.nobody_reads and self.inbox.waiting_bytes > self.settings.channel.window_bytes:
+            # The application has not read what former connections brought, and wants nothing else.
             self._dial_at_us = now_us + self.settings.backoff_us_min
             self._give_up_at_us += self.settings.backoff_us_min
             return
@@ -301,7 +306,9 @@ class ClientSession:
         self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
-        self._channel.release_credit(FULL_QUEUE)
+        for number in self._full_classes:
+            self._channel.release_credit(FULL_QUEUE, number)
+        self._full_classes = set()
         too_large = self.outbox.restarted(publisher, self.frame_bytes_max)
         self._effects.append(Connected(welcome.name))
         self._refuse_too_large(too_large)
@@ -457,6 +464,8 @@ class ClientSession:
 
     def _arrived(self, interest: Interest) -> None:
         self._effects.append(Arrived(interest))
+        if interest.line and self.inbox.lagging(interest):
+            self.desk.separate(interest)
         if not interest.open:
             # Its queue overflowed, and it wanted to be ended then.
             interest.open = True
@@ -466,22 +475,27 @@ class ClientSession:
     # How far it has come.
 
     def _settle(self) -> None:
-        self._channel.settled = self.inbox.settled(self._channel.received)
+        settled = self._channel.settled = self.inbox.settled(self._channel.received)
+        apart = self.inbox.settled_apart(settled)
+        if apart:
+            self._tell(Settled(apart))
         self._review_credit()
 
     def _review_credit(self) -> None:
-        """While a subscription's queue is full, the broker gets no further credit."""
-        if self.inbox.waiting:
-            self._channel.hold_credit(FULL_QUEUE)
-        else:
-            self._channel.release_credit(FULL_QUEUE)
+        """While a subscription's queue is full, the broker gets no further credit for its class."""
+        full = self.inbox.full_classes()
+        for number in full - self._full_classes:
+            self._channel.hold_credit(FULL_QUEUE, number)
+        for number in self._full_classes - full:
+            self._channel.release_credit(FULL_QUEUE, number)
+        self._full_classes = full
 
     def _make_room(self) -> None:
         """Rows that waited may have found room: the broker may settle them, and send more."""
         if self._state is _State.LIVE:
-            before = (self._channel.settled, self._channel.withheld)
+            before = (self._channel.settled, self._full_classes)
             self._settle()
-            if before != (self._channel.settled, self._channel.withheld):
+            if before != (self._channel.settled, self._full_classes):
                 self._send_acknowledgement()
 
     def _acknowledge(self, now_us: int) -> None:

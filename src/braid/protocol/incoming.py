@@ -23,19 +23,38 @@ if TYPE_CHECKING:
     from braid.protocol.channel import ChannelSettings
     from braid.protocol.codec import Frame
 
-__all__ = ["DELIVERY_CLASSES", "Incoming", "ReceivingClass"]
+__all__ = [
+    "DELIVERY_CLASSES",
+    "STREAMS_MAX",
+    "STREAM_FIRST",
+    "STREAM_WINDOW_BYTES",
+    "Incoming",
+    "ReceivingClass",
+    "class_window",
+]
 
 # What brokers send to clients: those of each delivery class, and one that stands for none.
 DELIVERY_CLASSES = 4
+
+# A client's subscription that falls behind gets a class of its own, a *stream*. What is under way in one is
+# kept small, since there may be many that nobody reads.
+STREAM_FIRST = 256
+STREAMS_MAX = 64
+STREAM_WINDOW_BYTES = 256 * 1024
+
+
+def class_window(number: int, window_bytes: int) -> int:
+    """The credit that a class begins with, and that is kept open for it."""
+    return window_bytes if number < STREAM_FIRST else min(window_bytes, STREAM_WINDOW_BYTES)
 
 
 class ReceivingClass:
     """What has come in one class, and how much more may."""
 
-    __slots__ = ("_window_bytes", "due_bytes", "granted", "holds", "received_bytes", "told")
+    __slots__ = ("due_bytes", "granted", "holds", "received_bytes", "told", "window_bytes")
 
     def __init__(self, window_bytes: int) -> None:
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes
         self.holds: set[Hashable] = set()
         """Why the peer gets no further credit for this class."""
         self.restart()
@@ -43,21 +62,21 @@ class ReceivingClass:
     def restart(self) -> None:
         """A new session."""
         self.received_bytes = 0
-        self.granted = self.told = self._window_bytes
-        self.due_bytes = self._window_bytes // 4
+        self.granted = self.told = self.window_bytes
+        self.due_bytes = self.window_bytes // 4
         """Once so much has come, the peer should hear of further credit at once."""
 
     def may_have(self, withheld: bool) -> int:
         """What the peer may have been granted by now."""
         if withheld:
             return self.granted
-        return max(self.granted, self.received_bytes + self._window_bytes)
+        return max(self.granted, self.received_bytes + self.window_bytes)
 
     def grant(self, withheld: bool) -> bool:
         """Grant what the peer may have; returns whether that is news to it."""
         self.granted = self.may_have(withheld)
         # That is when a quarter of the window would be used up since.
-        self.due_bytes = self.granted - self._window_bytes + self._window_bytes // 4
+        self.due_bytes = self.granted - self.window_bytes + self.window_bytes // 4
         news = self.granted != self.told
         self.told = self.granted
         return news
@@ -129,7 +148,7 @@ class Incoming:
             size = body.size
             receiving = self._receiving.get(body.target) or self._new_receiving(body.target)
             room = receiving.granted - receiving.received_bytes
-            if size > room and room < self.settings.window_bytes:
+            if size > room and room < receiving.window_bytes:
                 raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
             receiving.received_bytes += size
             if body.flags:
@@ -146,7 +165,8 @@ class Incoming:
             raise RemoteProtocolError(
                 f"a batch of class {number}, where the classes are those below {self._classes}"
             )
-        receiving = self._receiving[number] = ReceivingClass(self.settings.window_bytes)
+        receiving = ReceivingClass(class_window(number, self.settings.window_bytes))
+        self._receiving[number] = receiving
         return receiving
 
     def _take_care(self, sequence: int) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "Reach",
     "Refused",
     "Replay",
+    "Separate",
     "Settled",
     "StopReading",
     "StoredPublications",
@@ -233,6 +234,19 @@ class PublishDiscarded(_Message, tag=17, frozen=True):
     """Whether exactly these were here before; otherwise they are so old that nothing is known of them."""
 
 
+class Separate(_Message, tag=18, frozen=True):
+    """A request, sequenced: from now on a subscription of the client gets copies of its own.
+
+    Its consumer reads more slowly than others that share their copies with it. Frames before the answer still
+    are for all of them, those behind it are not.
+    """
+
+    request: int
+    key: str
+    stream: int
+    """The class of these copies; those that have the same one share it."""
+
+
 class SubscribeDurable(_Message, tag=20, frozen=True):
     """A request, sequenced: create the named log or go on reading it."""
 
@@ -399,6 +413,7 @@ Message: TypeAlias = (
     | Failed
     | PublishRefused
     | PublishDiscarded
+    | Separate
     | SubscribeDurable
     | StoredPublications
     | Acknowledge

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from braid.protocol.batch import PublicationBatch
+
 if TYPE_CHECKING:
     from braid.protocol.codec import Body
 
@@ -32,7 +34,16 @@ class Outgoing(Generic[Care]):
 class SendingClass(Generic[Care]):
     """What waits in one class, and how much of it the peer has room for."""
 
-    __slots__ = ("arrived_bytes", "credit", "held", "room", "unsettled_bytes", "waiting", "waiting_bytes")
+    __slots__ = (
+        "arrived_bytes",
+        "credit",
+        "held",
+        "room",
+        "unsettled_bytes",
+        "waiting",
+        "waiting_bytes",
+        "window",
+    )
 
     def __init__(self, credit: int) -> None:
         self.waiting: deque[Outgoing[Care]] = deque()
@@ -43,6 +54,8 @@ class SendingClass(Generic[Care]):
         """Of what was sent since the session began, what is known to have arrived."""
         self.unsettled_bytes = 0
         """Arrived, and kept until everybody downstream has them."""
+        self.window = credit
+        """The credit that it began with: a larger frame goes when all of that is there."""
         self.credit = credit
         """What the peer has granted since the session began."""
         self.room = credit
@@ -63,10 +76,23 @@ class SendingClass(Generic[Care]):
         self.room += credit - self.credit
         self.credit = credit
 
+    def wait(self, outgoing: Outgoing[Care]) -> None:
+        """Put something in line."""
+        self.waiting.append(outgoing)
+        self.waiting_bytes += outgoing.size
+
+    def drop_waiting(self) -> tuple[int, list[Care]]:
+        """Drop what waits; returns how many rows, and who waited for them."""
+        rows = sum(len(each.body) for each in self.waiting if isinstance(each.body, PublicationBatch))
+        cares = [each.care for each in self.waiting if each.care is not None]
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        return rows, cares
+
     def restart(self, credit: int) -> None:
         """A new session: nothing is under way."""
         self.arrived_bytes = self.unsettled_bytes = 0
-        self.credit = self.room = credit
+        self.window = self.credit = self.room = credit
 
     def clear(self) -> None:
         """Forget everything that waits or is kept."""

@@ -206,6 +206,11 @@ class RoutingTables:
             tells += self._subscribe_again(key, filter, origin, anchors.get(key, HERE))
         return tells + self._subscribe_new(fresh, origin, anchors)
 
+    def local(self, key: str) -> tuple[Filter, Hashable] | None:
+        """The filter and the destination of a subscription, None if there is no such one."""
+        entry = self._subscriptions.get(key)
+        return (entry.filter, entry.origin) if entry is not None else None
+
     def unsubscribe(self, keys: Iterable[str], *, origin: Hashable = None) -> list[Tell]:
         """Remove subscriptions; with an `origin` only those that are still its own."""
         known = self._known(self._subscriptions, keys, origin)

@@ -1,0 +1,130 @@
+"""What happens when one of a client's subscriptions falls behind the others?
+
+Subscriptions of a client that choose the same share one copy of each publication, and one window of credit.
+When one of them is not read, the client asks for copies of its own for it: a *stream* with a small window and
+a small queue. Then the others go on, and only those who publish for the unread one are held up.
+
+What waits for the shared class at that moment is there for all of them, so the one that leaves gets its rows
+of it as the beginning of its stream. What was sent before is its as well: the client tells the frames before
+the answer from those behind it. So nothing is lost, doubled or reordered by leaving.
+
+A stream that holds others up for too long without moving is given up, as a client that reads nothing at all
+would be: its subscriptions are taken back, and the client makes them again when they have been read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from braid.broker.parties import ClientDestination
+from braid.broker.settling import Pending
+from braid.errors import RequestRefusedError
+from braid.matching import FilterIndex
+from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
+from braid.protocol.messages import Done, Failed
+
+if TYPE_CHECKING:
+    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.parties import Client, Release
+    from braid.broker.postroom import Postroom
+    from braid.language import Filter
+    from braid.protocol import PublicationBatch
+    from braid.protocol.messages import Separate, Unsubscribe
+
+__all__ = ["StreamDesk"]
+
+# How often what may wait for one class of a client may wait for the client in all, when a stream begins.
+COPIES_MAX = 4
+
+
+class StreamDesk:
+    """Gives subscriptions that are behind a class of their own."""
+
+    def __init__(self, postroom: Postroom, subscriptions: SubscriptionDesk) -> None:
+        self._postroom = postroom
+        self._subscriptions = subscriptions
+
+    def separate(self, client: Client, message: Separate) -> None:
+        """A client wants copies of its own for one of its subscriptions."""
+        key = client.subscriptions.get(message.key, "")
+        filter, former = self._subscriptions.tables.local(key) or (None, None)
+        try:
+            if filter is None or not isinstance(former, ClientDestination):
+                raise RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
+            if not STREAM_FIRST <= message.stream < STREAM_FIRST + STREAMS_MAX:
+                raise RequestRefusedError(f"there is no stream {message.stream}")
+            if former.is_stream:
+                raise RequestRefusedError(f"the subscription {message.key!r} is in a stream already")
+            self._require_room(client, former)
+        except RequestRefusedError as error:
+            self._subscriptions.fail(client, message.request, error)
+            return
+        stream = client.destinations.get(message.stream)
+        if stream is None:
+            stream = client.destinations[message.stream] = ClientDestination(client, message.stream)
+        stream.separated[message.key] = message.request
+        self._subscriptions.retarget(key, filter, stream)
+        if client.channel.waiting_bytes_of(former.number):
+            client.channel.copy_waiting(former.number, _Rows(filter, stream.number).chosen, _both)
+        self._postroom.tell(client, Done(message.request))
+
+    def _require_room(self, client: Client, former: ClientDestination) -> None:
+        """What waits is copied, and a client must not multiply it at will."""
+        channel = client.channel
+        if (
+            channel.waiting_bytes + channel.waiting_bytes_of(former.number)
+            > COPIES_MAX * self._postroom.settings.client_queue_bytes_max
+        ):
+            raise RequestRefusedError("too much waits for this client to be copied", "limit")
+
+    def unsubscribe(self, client: Client, message: Unsubscribe) -> None:
+        """A client unsubscribes, perhaps from what has a stream."""
+        for destination in client.destinations.values():
+            destination.separated.pop(message.key, None)
+        self._subscriptions.unsubscribe_client(client, message)
+
+    def give_up(self, stream: ClientDestination) -> None:
+        """Take back subscriptions that have held up others for too long and are not read."""
+        client = stream.client
+        rows, cares = client.channel.drop_waiting(stream.number)
+        self._postroom.counters.dropped += rows
+        separated, stream.separated = stream.separated, {}
+        reason = f"it held up others and was not read; {rows:,} publications were dropped"
+        for name, request in separated.items():
+            key = client.subscriptions.pop(name, None)
+            if key is not None:
+                self._subscriptions.withdraw(key)
+                self._postroom.tell(client, Failed(request, "slow", reason))
+        self._postroom.let_go_class(stream)
+        self._postroom.note(
+            "warning", "a subscription that is not read was given up", client=client.name, dropped=rows
+        )
+        for release in cares:
+            release()
+
+
+class _Rows:
+    """What one subscription wants of batches that were for several."""
+
+    def __init__(self, filter: Filter, stream: int) -> None:
+        self._index: FilterIndex[int] = FilterIndex([(stream, filter)])
+        self._stream = stream
+
+    def chosen(self, batch: PublicationBatch) -> PublicationBatch | None:
+        """Its rows, for its stream."""
+        wanted = np.flatnonzero(self._index.count_batch(batch.attributes()))
+        if not len(wanted):
+            return None
+        rows = batch.select(wanted) if len(wanted) < len(batch) else batch
+        return rows.readdressed(target=self._stream)
+
+
+def _both(care: Release) -> tuple[Release, Release]:
+    """Two shares of what one waited for."""
+    pending = Pending()
+    pending.follow(care)
+    shares = pending.share(), pending.share()
+    pending.release()
+    return shares
