@@ -10,6 +10,7 @@ from braid.broker.access import AccessPolicy, Grant, Limits, Principal
 from braid.protocol import Frame, PublicationBatch, encode_frames, encode_record
 from braid.protocol.limits import FRAME_BYTES_MAX, HEAD_ROOM, carried_bytes
 from braid.protocol.messages import Ask, Done, Failed, Replay, Subscribe, SubscribeDurable, Welcome
+from braid.routing.surroundings import Place
 from tests.broker.wire import Network, WireClient
 
 if TYPE_CHECKING:
@@ -259,6 +260,27 @@ def test_an_answer_that_is_too_large_for_its_asker_is_an_error() -> None:
 
 
 # Filters and neighbours.
+
+
+def test_a_large_map_reaches_a_neighbour_that_reads_small_frames() -> None:
+    """A hundred brokers with long names behind B, which A reads of in frames of 4 KiB."""
+    network = Network()
+    network.start("A", frame_bytes_max=4 * KIB, strategy="S1", delta=4)
+    network.start("B", neighbours=("A",), strategy="S1", delta=4)
+    network.run(us=1_000_000)
+    surroundings = network.cores["B"]._mesh.surroundings
+    names = [f"{'n' * 55}{number:03}" for number in range(100)]
+    surroundings.meet("far", "host:1", 4)
+    surroundings.hear("far", [Place(name, "far", "host:1") for name in names], [])
+    sizes: list[int] = []
+    network.on_frames = lambda sender, to, frames: sizes.extend(
+        len(encode_frames([frame])) for frame in frames
+    )
+    network.cores["B"]._mesh._seen()
+    network.run(us=20_000_000)
+    assert max(sizes) <= 4 * KIB
+    heard = network.cores["A"]._mesh.surroundings._heard["B"]
+    assert set(names) <= set(heard)
 
 
 def test_a_filter_that_a_neighbour_cannot_be_told_is_refused() -> None:

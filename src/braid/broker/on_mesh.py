@@ -27,6 +27,8 @@ from braid.protocol.destinations import (
     unpacked_destinations,
 )
 from braid.protocol.effects import Close, Dial, Send
+from braid.protocol.fitting import portions
+from braid.protocol.limits import carried_bytes
 from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
 from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap
 
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MeshDesk"]
 
+# What a place on the map and a load take in a message beside their names.
+PLACE_BYTES = 16
+LOAD_BYTES = 40
 # An address is a host and a port.
 ADDRESS_LENGTH_MAX = 300
 
@@ -224,7 +229,12 @@ class MeshDesk:
         """Tell a neighbour what has changed behind us, as seen from there."""
         news = self.surroundings.news_for(link.name)
         if news is not None:
-            self._postroom.tell(link, Nearby(list[tuple[str, str, str]](news.added), news.removed))
+            # A message too large for the neighbour would be sent again for ever. The nearer ones go first.
+            removed = news.removed
+            costs = [sum(map(len, place)) + PLACE_BYTES for place in news.added]
+            for added in portions(news.added, costs, _told_bytes(link)) or [[]]:
+                self._postroom.tell(link, Nearby(list[tuple[str, str, str]](added), removed))
+                removed = []
 
     def anchor_for(self, link: str, anchor: Anchor | None) -> Anchor:
         """How a neighbour is to know what has an anchor, or (None) is for somebody here.
@@ -330,8 +340,9 @@ class MeshDesk:
                 continue
             wish = self.surroundings.wish_of(link.name)
             rows = self._load.news_for(link.name, overlay, wish) if wish > 1 else []
-            if rows:
-                self._postroom.tell(link, Loads(list[tuple[str, int, int, int]](rows)))
+            costs = [len(row.broker) + LOAD_BYTES for row in rows]
+            for some in portions(rows, costs, _told_bytes(link)):
+                self._postroom.tell(link, Loads(list[tuple[str, int, int, int]](some)))
             self._postroom.aside(link, Ping(self._postroom.now_us))
 
     def hear_loads(self, link: Link, message: Loads) -> None:
@@ -541,6 +552,11 @@ class MeshDesk:
             "candidates": sorted(self._candidates),
             "saving_uplink": self.uplink.saving,
         }
+
+
+def _told_bytes(link: Link) -> int:
+    """How much of a list is told in one message."""
+    return carried_bytes(link.channel.frame_bytes_max) // 2
 
 
 def _checked_place(broker: str, before: str, address: str) -> Place:

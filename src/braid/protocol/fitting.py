@@ -7,16 +7,20 @@ so, instead of trying for ever.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from braid.protocol.destinations import packed_destinations, unpacked_destinations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from braid.protocol.batch import PublicationBatch
 
-__all__ = ["Fitted", "fitted"]
+__all__ = ["Fitted", "fitted", "portions"]
+
+Row = TypeVar("Row")
 
 # What a row takes beside its record.
 _ROW_BYTES = 8
@@ -47,7 +51,7 @@ def fitted(batch: PublicationBatch, frame_bytes_max: int) -> Fitted:
     parts: list[PublicationBatch] = []
     if rows:
         for route in _routes(batch.route, room - max(costs[row] for row in rows)):
-            for some in _portions(rows, costs, room - len(route)):
+            for some in portions(rows, [costs[row] for row in rows], room - len(route)):
                 part = batch.select(np.array(some, np.int64))
                 parts.append(
                     part if route == batch.route else part.readdressed(target=batch.target, route=route)
@@ -64,13 +68,18 @@ def _routes(route: bytes, bytes_max: int) -> list[bytes]:
     return [packed_destinations(digests[at : at + count]) for at in range(0, len(digests), count)]
 
 
-def _portions(rows: list[int], costs: list[int], bytes_max: int) -> list[list[int]]:
-    portions: list[list[int]] = []
+def portions(rows: Sequence[Row], costs: Sequence[int], bytes_max: int) -> list[list[Row]]:
+    """Rows in portions of at most so many bytes each, in their order; one that costs more is alone.
+
+    >>> portions("abcd", [3, 3, 9, 1], 6)
+    [['a', 'b'], ['c'], ['d']]
+    """
+    divided: list[list[Row]] = []
     left = 0
-    for row in rows:
-        if not portions or costs[row] > left:
-            portions.append([])
+    for row, cost in zip(rows, costs, strict=True):
+        if not divided or cost > left:
+            divided.append([])
             left = bytes_max
-        portions[-1].append(row)
-        left -= costs[row]
-    return portions
+        divided[-1].append(row)
+        left -= cost
+    return divided
