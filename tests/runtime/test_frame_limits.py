@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.broker.access import ANONYMOUS, AccessPolicy, Grant, Limits, Principal
-from braid.errors import PublicationError
+from braid.errors import PublicationError, RequestRefusedError
 from braid.runtime.client import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
@@ -108,3 +108,22 @@ async def test_frames_beyond_the_default_pass_where_they_are_allowed() -> None:
         for subscription, count in ((wanted, 2), (durable, 1)):
             for _ in range(count):
                 assert len((await subscription.get(DEADLINE_S)).body) == 9 * KIB * KIB
+
+
+async def test_a_filter_that_no_frame_can_hold_is_an_error_and_ends_no_connection() -> None:
+    limits = Limits(frame_bytes_max=10 * KIB)
+    everybody = AccessPolicy(anonymous=Principal(ANONYMOUS, Grant.everything(), limits))
+    async with pair_of(KIB * KIB, KIB * KIB, access=everybody) as (a, _), connect(a.address) as client:
+        await client.subscribe("n = 1")
+        long = "s = '" + "x" * 12 * KIB + "'"
+        for ask in (
+            lambda: client.subscribe(long),
+            lambda: client.subscribe(long, durable="log"),
+            lambda: client.advertise(long),
+        ):
+            with pytest.raises(RequestRefusedError, match="this broker takes at most"):
+                await ask()
+        wanted = await client.subscribe("n = 2")
+        await client.publish({"n": 2})
+        assert (await wanted.get(DEADLINE_S))["n"] == 2
+        assert len(a.core._reception.clients) == 1

@@ -24,6 +24,7 @@ from braid.language.filters import Filter
 from braid.protocol.client_effects import Answered, ClientEffect, Ended
 from braid.protocol.client_inbox import Inbox, Interest
 from braid.protocol.effects import Note
+from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes
 from braid.protocol.messages import (
     Acknowledge,
     Advertise,
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["Desk", "refusal"]
+
+# What a request takes in a frame beside its filter, at most.
+REQUEST_BYTES = 2_048
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class Desk:
         self._request_last = 0
         self._number_last = 0
         self._advertisements: dict[int, _Advertised] = {}
+        self.frame_bytes_max = carried_bytes(FRAME_BYTES_MAX)
+        """The largest frame that the broker takes."""
 
     # What the application wants.
 
@@ -196,6 +202,7 @@ class Desk:
 
     def advertise(self, filter: Filter) -> tuple[int, int]:
         """Announce what will be published; returns its number, and the request to wait for."""
+        self._require_sendable(filter)
         self._number_last += 1
         advertised = _Advertised(self._number_last, filter.text, self._next_request())
         self._advertisements[advertised.number] = advertised
@@ -235,8 +242,20 @@ class Desk:
     # Asking.
 
     def _interest(self, filter: Filter | None, when_full: str, capacity: int) -> Interest:
+        if filter is not None:
+            self._require_sendable(filter)
         self._number_last += 1
         return Interest(self._number_last, filter, when_full, capacity)
+
+    def _require_sendable(self, filter: Filter) -> None:
+        """Refuse what the broker would end every connection for."""
+        size, size_max = len(filter.text.encode()), self.frame_bytes_max
+        size_max = max(size_max - REQUEST_BYTES, size_max // 2)
+        if size > size_max:
+            raise RequestRefusedError(
+                f"a filter of {size:,} bytes; this broker takes at most {size_max:,}: divide it into several",
+                "limit",
+            )
 
     def _next_request(self) -> int:
         self._request_last += 1

@@ -304,6 +304,7 @@ class ClientSession:
         self._told_received = 0
         self.broker = welcome.name
         self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
+        self.desk.frame_bytes_max = self.frame_bytes_max
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
         for number in self._full_classes:
