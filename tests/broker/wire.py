@@ -23,7 +23,7 @@ from braid.protocol import (
 )
 from braid.protocol.batch import decode_record, encode_record
 from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
-from braid.protocol.inputs import Closed, Input, LogRead, Malformed, Opened, Persisted, Received, Tick
+from braid.protocol.inputs import Closed, Input, LogRead, Malformed, Opened, Persisted, Received, Swept, Tick
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -345,6 +345,12 @@ class Network:
             elif not self._store_step():
                 return
         raise AssertionError("the network does not come to rest")
+
+    def sweep(self, name: str) -> None:
+        """The driver has the store remove what need not be kept."""
+        found = self.stores[name].sweep(self.now_us)
+        self._queue.append((name, Swept([(log.name, log.first_offset) for log in found.logs])))
+        self._settle()
 
     def _store_step(self) -> bool:
         for index, (name, core, effect) in enumerate(self._store_queue):

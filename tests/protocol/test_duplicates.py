@@ -120,3 +120,15 @@ def test_unsigned_numbers_are_judged_alike() -> None:
 def test_a_filter_without_memory_is_refused(publishers_max: int, window: int) -> None:
     with pytest.raises(ConfigurationError, match="at least 1"):
         DuplicateFilter(publishers_max, window)
+
+
+def test_many_names_of_one_owner_are_forgotten_before_those_of_others() -> None:
+    memory = DuplicateFilter(100)
+    for number in range(20):
+        assert memory.is_new(f"till/quotes-{number}", 1)
+    assert memory.is_new("somebody", 1)
+    for number in range(1000):
+        memory.is_new(f"mallory/{number}", 1)
+        memory.is_new(f"anonymous-{number}", 1)
+    assert len(memory) == 100
+    assert not any(memory.is_new(f"till/quotes-{number}", 1) for number in range(20))

@@ -17,6 +17,7 @@ from braid.protocol.log import (
     DeleteLog,
     DropRows,
     ForgetNeighbour,
+    ForgetPublishers,
     KeepNeighbour,
     KeepSecret,
     LogRow,
@@ -39,6 +40,7 @@ KINDS = (
     "forget",
     "epoch",
     "secret",
+    "forget publishers",
 )
 # Few names, so that operations meet; among them what text columns might get wrong.
 names = st.sampled_from(["a", "a\x00b", "größe \U0001f600"])
@@ -102,6 +104,8 @@ class TwinStores(RuleBasedStateMachine):
                 return AcknowledgeLog(name, data.draw(st.integers(-1, end - 1)))
             case "drop":
                 return DropRows(name, data.draw(st.integers(0, end)))
+            case "forget publishers":
+                return ForgetPublishers(name, data.draw(st.lists(publishers, max_size=3)))
             case "secret":
                 return KeepSecret(name, "sha256:2")
             case "epoch":

@@ -108,9 +108,21 @@ class Limits:
 
     connections_max: int = 1_024
     """Connections of one principal at a time. Each costs a socket and its buffers on both sides."""
-    subscriptions_max: int = 100_000
-    """Subscriptions of one connection, durable ones included. Each costs a row in the tables of every
-    broker that it is forwarded to."""
+    connections_per_second_max: int = 2_000
+    """Connections that one principal may open in a second. Each costs a greeting, with TLS a handshake."""
+    subscriptions_max: int = 1_000_000
+    """Subscriptions of one principal over all its connections, durable ones included whether they are read or
+    not. Each costs a row in the tables of every broker that it is forwarded to. As many advertisements may
+    one connection have."""
+    stored_bytes_max: int = 16 << 30
+    """Bytes of publications that the durable subscriptions of one principal keep together. Beyond it the
+    oldest rows of the largest go, acknowledged or not. (How rows from before a restart share their bytes is
+    estimated.)"""
+    stored_rows_max: int = 100_000_000
+    """The same for publications."""
+    publishers_max: int = 10_000
+    """Names that one principal publishes under within ten minutes. Brokers remember of each name what they
+    have seen, so many names crowd out others. A program has one."""
     publications_per_second_max: int = 1_000_000
     """Publications of one connection, on average; a second's worth may come at once. The default is more
     than one broker takes. Lower: nobody is crowded out, and bulk loading takes longer."""
@@ -151,13 +163,13 @@ class Limits:
         return text
 
     def require_subscription(self, held: int, what: str = "subscriptions") -> None:
-        """Refuse one subscription more than allowed; `held` are those that the connection has already.
+        """Refuse one subscription more than allowed; `held` are those that the principal has already.
 
-        As many advertisements are allowed: `what` names them.
+        One connection may have as many advertisements: `what` names them.
         """
         if held >= self.subscriptions_max:
             raise _limit(
-                f"this connection has {held:,} {what}, and no more than {self.subscriptions_max:,} "
+                f"there are {held:,} {what} already, and no more than {self.subscriptions_max:,} "
                 "are allowed; remove some, or ask for the same with fewer filters, joined by OR"
             )
 

@@ -42,6 +42,7 @@ from braid.protocol.inputs import (
     Received,
     Reconfigured,
     Resources,
+    Swept,
     Tick,
     Writable,
 )
@@ -293,10 +294,8 @@ class BrokerCore:
             self._closed(stimulus)
         elif isinstance(stimulus, Malformed):
             self._broken(stimulus.connection, "malformed", stimulus.reason)
-        elif isinstance(stimulus, Persisted):
-            self._durables.persisted(stimulus)
-        elif isinstance(stimulus, Resources):
-            self._durables.pressure.looked_at(stimulus)
+        elif isinstance(stimulus, Persisted | Swept | Resources):
+            self._durables.heard(stimulus)
         elif isinstance(stimulus, LogRead):
             self._durables.reading.was_read(stimulus)
         elif isinstance(stimulus, Reconfigured):
@@ -584,8 +583,7 @@ class BrokerCore:
     @property
     def ready(self) -> bool:
         """Whether publications are accepted."""
-        short = self._durables.work.failed or self._durables.pressure.short
-        return self._links.ready and not self._draining.begun and not short
+        return self._links.ready and not (self._draining.begun or self._durables.short)
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""

@@ -20,14 +20,14 @@ __all__ = ["ROW_BYTES", "DurableLog", "log_key", "size_of"]
 
 # What one row costs beside its record.
 ROW_BYTES = 64
-# Publishers whose publications a log recognises when they come again; each takes some 200 bytes.
-PUBLISHERS_MAX = 1_000_000
 
 
 class DurableLog:
     """A durable subscription: where its log stands and who reads it."""
 
-    def __init__(self, name: str, owner: str, filter: Filter, when_full: str, window: int) -> None:
+    def __init__(
+        self, name: str, owner: str, filter: Filter, when_full: str, *, window: int, publishers_max: int
+    ) -> None:
         self.name = name
         """As its owner calls it."""
         self.owner = owner
@@ -47,7 +47,9 @@ class DurableLog:
         self.acknowledged = -1
         self.epochs = EpochHistory()
         """Which start of a broker appended which rows."""
-        self.stored = DuplicateFilter(PUBLISHERS_MAX, window)
+        self.forgotten: list[str] = []
+        """Publishers that are not remembered any more, and that the store is to forget."""
+        self.stored = DuplicateFilter(publishers_max, window, when_forgotten=self.forgotten.append)
         """What is in the log, or was: what comes again is not stored again."""
         self.reader: Client | None = None
         self.reader_request = 0
@@ -60,14 +62,15 @@ class DurableLog:
         self.tail_bytes = 0
 
     @classmethod
-    def restored(cls, state: LogState, window: int) -> DurableLog:
+    def restored(cls, state: LogState, *, window: int, publishers_max: int) -> DurableLog:
         """A log as the store knows it."""
         log = cls(
             state.name.removeprefix(log_key(state.owner, "")),
             state.owner,
             Filter(state.filter_text),
             state.when_full,
-            window,
+            window=window,
+            publishers_max=publishers_max,
         )
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
         log.safe_offset = state.next_offset

@@ -379,4 +379,4 @@ class Express:
 
 def _simple(client: Client, batch: PublicationBatch) -> bool:
     """Whether a client's publication is one in its own name, which waits for nothing."""
-    return not (client.unrouted or batch.hops or batch.route) and client.owns(batch.publisher)
+    return not (client.unrouted or batch.hops or batch.route) and batch.publisher == client.own_publisher

@@ -10,7 +10,7 @@ import hmac
 from functools import partial
 from typing import TYPE_CHECKING
 
-from braid.broker.access import ANONYMOUS, hashed_token
+from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
@@ -19,8 +19,10 @@ from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
 from braid.broker.store_work import StoreWork
+from braid.broker.stored_rows import StoredRows
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
 from braid.protocol.epochs import EpochHistory
+from braid.protocol.inputs import Resources, Swept
 from braid.protocol.log import (
     AcknowledgeLog,
     AppendRows,
@@ -28,6 +30,7 @@ from braid.protocol.log import (
     CreateLog,
     DeleteLog,
     ForgetNeighbour,
+    ForgetPublishers,
     KeepNeighbour,
     KeepSecret,
     LogRow,
@@ -90,13 +93,18 @@ class DurableDesk:
         """Whom a name stands for at present; None for nobody."""
         self.reading = LogReading(postroom, subscriptions, self._require_reader)
         self.work = StoreWork(postroom)
+        self.stored = StoredRows(postroom, self.work, self._limits_of)
+        self._memory = {
+            "window": settings.overtaking_max,
+            "publishers_max": settings.log_publishers_max,
+        }
         self.pressure = Pressure(postroom)
         self._bottleneck = Bottleneck("the store")
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
         try:
-            log = DurableLog.restored(state, self._settings.overtaking_max)
+            log = DurableLog.restored(state, **self._memory)
         except FilterError as error:
             reason = str(error)[:REASON_LENGTH_MAX]
             self.set_aside[state.name] = reason
@@ -106,8 +114,21 @@ class DurableDesk:
             )
             return
         self.logs[log.key] = log
+        self._postroom.quotas.log_kept(log.owner)
+        self.stored.restored(log, state.bytes)
+        self._forget_publishers(log)
         self._look_at_grant(log)
         self._install(log, self._unasked(log))
+
+    def _limits_of(self, owner: str) -> Limits:
+        principal = self.principal_of(owner)
+        return principal.limits if principal is not None else Limits()
+
+    def _forget_publishers(self, log: DurableLog) -> None:
+        """The store forgets those that the log has forgotten."""
+        if log.forgotten:
+            self.work.ask(ForgetPublishers(log.key, tuple(log.forgotten)))
+            log.forgotten.clear()
 
     def _subscription(self, log: DurableLog) -> str:
         return f"{self._settings.broker_id}/durable/{log.key}"
@@ -271,14 +292,15 @@ class DurableDesk:
             raise RequestRefusedError(f"when_full cannot be {message.when_full!r}")
         if not message.filter:
             raise _unknown(message.name)
-        client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
+        self._postroom.quotas.require_subscription(client.principal)
         filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
         self._subscriptions.require_carried(filter)
-        window = self._settings.overtaking_max
-        log = DurableLog(message.name, client.principal.name, filter, message.when_full, window)
+        log = DurableLog(message.name, client.principal.name, filter, message.when_full, **self._memory)
         if log.owner == ANONYMOUS and message.secret:
             log.secret = _digest(message.secret)
         self.logs[log.key] = log
+        self._postroom.quotas.log_kept(log.owner)
+        self.stored.created(log)
         self.work.ask(
             CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us, log.secret)
         )
@@ -358,6 +380,8 @@ class DurableDesk:
 
     def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
+        self._postroom.quotas.log_kept(log.owner, -1)
+        self.stored.dropped(log)
         if log.reader is not None:
             self.stop_reading(log.reader, log.key)
         self._subscriptions.withdraw(self._subscription(log))
@@ -414,6 +438,8 @@ class DurableDesk:
         self._postroom.counters.stored += len(rows)
         self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
         self.work.when_safe(partial(self._appended, log, first, rows, size))
+        self._forget_publishers(log)
+        self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
         if pending is not None:
             self.work.when_safe(pending.share())
         if self.unsafe_bytes > self._settings.persist_bytes_max:
@@ -443,11 +469,22 @@ class DurableDesk:
         if self._kept:
             self.work.ask(ForgetNeighbour(name))
 
-    # The store's answers.
+    # What the driver says of the store.
 
-    def persisted(self, answer: Persisted) -> None:
-        """Store work is done, or is not."""
-        self.work.persisted(answer)
+    @property
+    def short(self) -> bool:
+        """The store takes nothing, or disk or memory is nearly used up."""
+        return self.work.failed or self.pressure.short
+
+    def heard(self, told: Persisted | Swept | Resources) -> None:
+        """Store work is done or is not, rows were removed, or somebody has looked how much room there is."""
+        if isinstance(told, Swept):
+            self.stored.swept(told)
+            return
+        if isinstance(told, Resources):
+            self.pressure.looked_at(told)
+            return
+        self.work.persisted(told)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
             self._postroom.open(self._bottleneck)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from braid.broker.parties import Client, ClientDestination, Link, SoftLink
 from braid.broker.settling import Pending, Unsettled
-from braid.errors import PublicationError, RemoteProtocolError
+from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
 from braid.protocol.duplicates import DuplicateFilter
@@ -202,6 +202,15 @@ class PublishDesk:
             )
         if batch.hops or batch.route:
             raise RemoteProtocolError("a client's publications have crossed no link")
+        if batch.publisher != client.own_publisher:
+            try:
+                self._postroom.quotas.require_publisher(
+                    client.principal, batch.publisher, self._postroom.now_us
+                )
+            except RequestRefusedError as error:
+                self._refuse(client, batch, np.arange(len(batch)), error.code, str(error))
+                return batch.select(np.empty(0, np.int64)), pending
+            client.own_publisher = batch.publisher
         try:
             permitted = client.principal.permitted_rows(batch.attributes())
         except PublicationError:

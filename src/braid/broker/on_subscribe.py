@@ -100,7 +100,7 @@ class SubscriptionDesk:
                     f"when_full is 'block', 'drop_oldest' or 'disconnect', not {message.when_full!r}"
                 )
             if message.key not in client.subscriptions:
-                client.principal.limits.require_subscription(len(client.subscriptions) + len(client.logs))
+                self._postroom.quotas.require_subscription(client.principal)
             filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
             self.require_carried(filter)
         except (FilterError, RequestRefusedError) as error:
@@ -114,6 +114,8 @@ class SubscriptionDesk:
             self._renamed += 1
             key = f"{client.key}/{message.key}~{self._renamed}"
         client.subscriptions[message.key] = key
+        if former is None:
+            self._postroom.quotas.subscribed(client.principal)
         destination = client.destinations.get(number)
         if destination is None:
             destination = client.destinations[number] = ClientDestination(client, number)
@@ -152,6 +154,7 @@ class SubscriptionDesk:
     def _unreached(self, client: Client, message: Subscribe, error: RequestRefusedError) -> None:
         key = client.subscriptions.pop(message.key, None)
         if key is not None:
+            self._postroom.quotas.subscribed(client.principal, -1)
             self.withdraw(key)
         self.fail(client, message.request, error)
 
@@ -173,6 +176,7 @@ class SubscriptionDesk:
             error = RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
             self.fail(client, message.request, error)
             return
+        self._postroom.quotas.subscribed(client.principal, -1)
         self.withdraw(key)
         self._done(client, message.request)
 

@@ -224,13 +224,13 @@ class Client(Party):
     """A connected client."""
 
     __slots__ = (
-        "_own_publisher",
         "advertised",
         "advertising",
         "destinations",
         "key",
         "limiter",
         "logs",
+        "own_publisher",
         "principal",
         "publishers",
         "replays",
@@ -255,7 +255,8 @@ class Client(Party):
         known = principal.name if principal.name != ANONYMOUS else ""
         self.publishers = PublisherNames(known, secret, name)
         """The names that it may publish under."""
-        self._own_publisher = ""
+        self.own_publisher = ""
+        """The name that it published under last: a client mostly has one."""
         self.limiter = limiter
         self.subscriptions: dict[str, str] = {}
         """Its own keys to the global ones."""
@@ -278,9 +279,4 @@ class Client(Party):
 
     def owns(self, publisher: str) -> bool:
         """Whether a publisher is this client's own."""
-        if publisher != self._own_publisher:
-            if not self.publishers.has(publisher):
-                return False
-            # A client mostly publishes under one name, so that this is all there is to look at next time.
-            self._own_publisher = publisher
-        return True
+        return publisher == self.own_publisher or self.publishers.has(publisher)

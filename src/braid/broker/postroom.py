@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
+from braid.broker.quotas import Quotas
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
@@ -74,6 +75,8 @@ class Postroom:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.counters = Counters()
+        self.quotas = Quotas()
+        """What each principal has of what it may have only so much of."""
         self.now_us = 0
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""

@@ -91,7 +91,6 @@ class Reception:
         self._mesh = mesh
         self._changed = changed
         self._clients_ever = 0
-        self._connections: dict[str, int] = {}
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
         mesh.when_let_go = self._let_go
@@ -182,9 +181,7 @@ class Reception:
             return self._broker(connection, message)
         if message.role != "client":
             raise RemoteProtocolError(f"a role is 'client', 'broker' or 'soft', not {message.role!r}")
-        held = self._connections.get(principal.name, 0)
-        principal.limits.require_connection(held)
-        self._connections[principal.name] = held + 1
+        self._postroom.quotas.connect(principal, self._postroom.now_us)
         self._clients_ever += 1
         client = Client(
             message.name,
@@ -423,11 +420,9 @@ class Reception:
     def left(self, client: Client) -> None:
         """A client has gone."""
         self.clients.pop(client, None)
-        held = self._connections.get(client.principal.name, 0) - 1
-        if held > 0:
-            self._connections[client.principal.name] = held
-        else:
-            self._connections.pop(client.principal.name, None)
+        now_us = self._postroom.now_us
+        held = len(client.subscriptions)
+        self._postroom.quotas.leave(client.principal, held, client.own_publisher, now_us)
 
     def principal(self, name: str) -> Principal | None:
         """Whom a name stands for at present; None for nobody."""

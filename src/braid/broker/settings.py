@@ -103,6 +103,9 @@ class BrokerSettings:
     """Rows of one durable subscription sent ahead of what its client has taken in."""
     durable_tail_bytes: int = 4 * 1024 * 1024
     """Recent rows of one log kept in memory, so that a reader who keeps up costs no reads."""
+    log_publishers_max: int = 10_000
+    """Publishers of which one log recognises what comes again. Of more, those with the oldest rows are
+    forgotten, in the store too. Higher: more memory and disk for each log, up to 8 kB a name."""
     persist_bytes_max: int = 64 * 1024 * 1024
     """Rows handed to the store and not yet safe. Beyond it publishers get no more credit."""
     disk_low_bytes: int = 64 * 1024 * 1024
@@ -136,7 +139,13 @@ class BrokerSettings:
             raise ConfigurationError(
                 "uplink_messages_per_s must not be negative, uplink_threshold within 0 to 1"
             )
-        for name in ("hops_max", "frame_bytes_max", "link_queue_bytes_max", "client_queue_bytes_max"):
+        for name in (
+            "hops_max",
+            "log_publishers_max",
+            "frame_bytes_max",
+            "link_queue_bytes_max",
+            "client_queue_bytes_max",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.hops_max > 255:

@@ -14,6 +14,8 @@ import numpy as np
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from braid.matching.columns import BoolArray, IntArray
@@ -67,15 +69,22 @@ class DuplicateFilter:
     """Tells new publications from repeated ones.
 
     Args:
-        publishers_max: of more publishers the least recently heard are forgotten; each takes about half
-            a kilobyte. Until half as many are known, nothing is noted of who was heard when.
+        publishers_max: of more publishers some are forgotten: of the owner with the most names the one least
+            recently heard. Each takes about half a kilobyte. Until half as many are known, nothing is noted
+            of who was heard when.
         window: how far behind the highest a number may arrive; what is older counts as seen. Larger:
             more patience with detours, more memory and work.
         old_is_new: what is older counts as new instead: rather twice than never.
+        when_forgotten: is told of each publisher that is forgotten.
     """
 
     def __init__(
-        self, publishers_max: int = 100_000, window: int = 1024, *, old_is_new: bool = False
+        self,
+        publishers_max: int = 100_000,
+        window: int = 1024,
+        *,
+        old_is_new: bool = False,
+        when_forgotten: Callable[[str], None] | None = None,
     ) -> None:
         if publishers_max < 1 or window < 1:
             raise ConfigurationError(
@@ -85,7 +94,10 @@ class DuplicateFilter:
         self._window = window
         self._old_is_new = old_is_new
         self._mask = (1 << window) - 1
-        self._publishers: OrderedDict[str, _Seen] = OrderedDict()
+        self._when_forgotten = when_forgotten
+        self._publishers: dict[str, _Seen] = {}
+        self._owners: dict[str, OrderedDict[str, None]] = {}
+        """The names of each owner. All that have none count as one: making up names must not pay."""
         self._latest = min(LATEST, window)
         self._crowded = publishers_max < 3
         """Whether it is worth the while to keep publishers in the order in which they were heard."""
@@ -107,7 +119,7 @@ class DuplicateFilter:
         if seen is None or first != seen.highest + 1:
             return False
         if self._crowded:
-            self._publishers.move_to_end(publisher)
+            self._heard(publisher)
         # A shift by a very long run would make a very large number.
         known = seen.window(self._mask) << count if count < self._window else 0
         bits = (known | (1 << min(count, self._window)) - 1) & self._mask
@@ -120,7 +132,7 @@ class DuplicateFilter:
         if seen is None:
             seen = self._entered(publisher, sequence)
         elif self._crowded:
-            self._publishers.move_to_end(publisher)
+            self._heard(publisher)
         offset = sequence - seen.base
         if 0 < offset <= self._latest:
             bit = 1 << offset
@@ -148,7 +160,7 @@ class DuplicateFilter:
 
     def recall(self, publisher: str, highest: int, bits: int | None) -> None:
         """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
-        self._publishers[publisher] = _Seen(highest, self._mask if bits is None else bits & self._mask)
+        self._enter(publisher, _Seen(highest, self._mask if bits is None else bits & self._mask))
 
     def forget(self, publisher: str, sequence: int) -> None:
         """A publication that was here is expected again."""
@@ -179,7 +191,7 @@ class DuplicateFilter:
         if seen is None:
             seen = self._entered(publisher, int(sequences[0]))
         elif self._crowded:
-            self._publishers.move_to_end(publisher)
+            self._heard(publisher)
         if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
             self._note(seen, int(sequences[-1]), sequences)
             return None
@@ -192,11 +204,32 @@ class DuplicateFilter:
 
     def _entered(self, publisher: str, first: int) -> _Seen:
         """A new publisher: as if the number before its first had been the highest, and none been seen."""
-        seen = self._publishers[publisher] = _Seen(first - 1, 0)
-        if len(self._publishers) > self._publishers_max:
-            self._publishers.popitem(last=False)
-        self._crowded = 2 * len(self._publishers) >= self._publishers_max - 1
+        seen = _Seen(first - 1, 0)
+        self._enter(publisher, seen)
         return seen
+
+    def _enter(self, publisher: str, seen: _Seen) -> None:
+        self._publishers[publisher] = seen
+        names = self._owners.setdefault(_owner_of(publisher), OrderedDict())
+        names[publisher] = None
+        if len(self._publishers) > self._publishers_max:
+            if len(names) * len(self._owners) < self._publishers_max:
+                # This owner has less than its share, so another one has more.
+                names = max(self._owners.values(), key=len)
+            self._forget(next(iter(names)))
+        self._crowded = 2 * len(self._publishers) >= self._publishers_max - 1
+
+    def _forget(self, publisher: str) -> None:
+        owner = _owner_of(publisher)
+        del self._publishers[publisher]
+        del self._owners[owner][publisher]
+        if not self._owners[owner]:
+            del self._owners[owner]
+        if self._when_forgotten is not None:
+            self._when_forgotten(publisher)
+
+    def _heard(self, publisher: str) -> None:
+        self._owners[_owner_of(publisher)].move_to_end(publisher)
 
     def _new(self, seen: _Seen, sequences: IntArray) -> BoolArray:
         # The highest number before each row decides how far its window reaches back.
@@ -224,6 +257,11 @@ class DuplicateFilter:
             marks[offsets[offsets < self._window]] = True
             bits |= int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
         seen.restart(highest, bits)
+
+
+def _owner_of(publisher: str) -> str:
+    """What a principal's names begin with; the same for all that belong to no principal."""
+    return publisher.partition("/")[0] if "/" in publisher else ""
 
 
 def _bools(bits: int, count: int) -> BoolArray:

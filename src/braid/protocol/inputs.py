@@ -27,6 +27,7 @@ __all__ = [
     "Received",
     "Reconfigured",
     "Resources",
+    "Swept",
     "Tick",
     "Writable",
 ]
@@ -100,6 +101,14 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """Rows that no longer had to be kept have been removed from the store."""
+
+    logs: Sequence[tuple[str, int]]
+    """The logs that lost rows, and the oldest row that each has left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
     """What there is of what may run out; None where nobody looked."""
 
@@ -142,6 +151,7 @@ Input: TypeAlias = (
     | Persisted
     | LogRead
     | Resources
+    | Swept
     | Reconfigured
     | Tick
     | Drain

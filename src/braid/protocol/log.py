@@ -34,6 +34,7 @@ __all__ = [
     "DeleteLog",
     "DropRows",
     "ForgetNeighbour",
+    "ForgetPublishers",
     "KeepNeighbour",
     "KeepSecret",
     "LogBounds",
@@ -116,6 +117,14 @@ class AppendRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetPublishers:
+    """Forget which sequences of these publishers a log has."""
+
+    name: str
+    publishers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class BeginEpoch:
     """Rows that are appended from now on are of this epoch (see `braid.protocol.epochs`)."""
 
@@ -165,6 +174,7 @@ StoreOperation: TypeAlias = (
     | KeepSecret
     | DeleteLog
     | AppendRows
+    | ForgetPublishers
     | BeginEpoch
     | AcknowledgeLog
     | DropRows
@@ -191,7 +201,8 @@ class LogState:
     acknowledged_offset: int
     """`NOTHING_ACKNOWLEDGED` at first. It may be below `first_offset - 1`: then rows were dropped unseen."""
     highest: dict[str, int]
-    """Per publisher the highest sequence ever appended, so that what is sent again is recognised."""
+    """Per publisher the highest sequence ever appended, so that what is sent again is recognised; the one
+    with the latest row last."""
     bytes: int
     """The records that are kept, without what the store needs around them."""
     created_at_us: int = 0
@@ -326,7 +337,7 @@ def check_operations(
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
             planned[operation.name] = None
-        elif not isinstance(operation, BeginEpoch | KeepSecret):
+        elif not isinstance(operation, BeginEpoch | ForgetPublishers | KeepSecret):
             _check_offset(operation, bounds)
 
 
@@ -383,7 +394,8 @@ class _MemoryLog:
     def append(self, operation: AppendRows) -> None:
         for row in operation.rows:
             self.rows.append((operation.at_us, row))
-            self.highest[row.publisher] = max(row.sequence, self.highest.get(row.publisher, row.sequence))
+            # The latest last, as in `LogState`.
+            self.highest[row.publisher] = max(row.sequence, self.highest.pop(row.publisher, row.sequence))
             if operation.recent:
                 self.recent[row.publisher] = operation.recent
         self.bounds.next_offset += len(operation.rows)
@@ -435,6 +447,10 @@ class MemoryStore:
                     self._logs[name].append(operation)
                 case KeepSecret(name=name, secret=secret):
                     self._logs[name].secret = secret
+                case ForgetPublishers(name=name, publishers=publishers):
+                    for publisher in publishers:
+                        self._logs[name].highest.pop(publisher, None)
+                        self._logs[name].recent.pop(publisher, None)
                 case BeginEpoch(name=name, epoch=epoch):
                     log = self._logs[name]
                     log.epochs.begin(epoch, log.bounds.next_offset)

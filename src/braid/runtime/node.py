@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from braid.errors import BraidError, StoreError
 from braid.protocol import encode_frames
 from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Reload, Send
-from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Tick
+from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Swept, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
 from braid.runtime.tls import handshake_problem, parse_address
@@ -416,6 +416,8 @@ class Node:
         if isinstance(found, StoreError):
             self._log.error("the store could not be swept", extra={"fields": {"reason": str(found)}})
             return
+        if found.logs:
+            self.report(Swept([(log.name, log.first_offset) for log in found.logs]))
         for log in found.logs:
             if log.unacknowledged:
                 fields = {"log": log.name, "rows": log.unacknowledged}

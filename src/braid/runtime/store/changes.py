@@ -19,6 +19,7 @@ from braid.protocol.log import (
     DeleteLog,
     DropRows,
     ForgetNeighbour,
+    ForgetPublishers,
     KeepNeighbour,
     KeepSecret,
     LogBounds,
@@ -55,6 +56,7 @@ class Changes:
         self._rows: list[tuple[int, int, str, int, int, bytes]] = []
         self._highest: dict[tuple[int, str], int] = {}
         self._recent: dict[tuple[int, str], bytes] = {}
+        self._last_offset: dict[tuple[int, str], int] = {}
 
     def apply(self, operations: Sequence[StoreOperation]) -> None:
         """Do the operations in their order. Raises StoreError before the first change, if at all."""
@@ -68,6 +70,8 @@ class Changes:
                     if offset > head.acknowledged_offset:
                         head.acknowledged_offset = offset
                         head.changed = True
+                case ForgetPublishers(name=name, publishers=publishers):
+                    self._forget_publishers(self.head(name), publishers)
                 case KeepSecret(name=name, secret=secret):
                     self._connection.execute(
                         "UPDATE logs SET secret = ? WHERE log = ?", (secret, self.head(name).log)
@@ -160,6 +164,7 @@ class Changes:
             if row.sequence > highest.get(key, row.sequence - 1):
                 highest[key] = row.sequence
             self._recent[key] = operation.recent
+            self._last_offset[key] = offset
         head.bounds.next_offset += len(operation.rows)
         head.changed = True
 
@@ -183,6 +188,13 @@ class Changes:
         log = cursor.lastrowid
         assert log is not None  # an INSERT into a table with row ids always has one
         self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0)
+
+    def _forget_publishers(self, head: LogHead, publishers: Sequence[str]) -> None:
+        self._write_rows()  # some of them may still be waiting here
+        self._connection.executemany(
+            "DELETE FROM highest WHERE log = ? AND publisher = ?",
+            [(head.log, publisher) for publisher in publishers],
+        )
 
     def _begin_epoch(self, head: LogHead, epoch: str) -> None:
         known = self._connection.execute(
@@ -222,15 +234,20 @@ class Changes:
         )
         self._connection.executemany(
             """
-            INSERT INTO highest (log, publisher, sequence, recent) VALUES (?, ?, ?, ?)
+            INSERT INTO highest (log, publisher, sequence, recent, last_offset) VALUES (?, ?, ?, ?, ?)
             ON CONFLICT (log, publisher)
-            DO UPDATE SET sequence = max(sequence, excluded.sequence), recent = excluded.recent
+            DO UPDATE SET sequence = max(sequence, excluded.sequence), recent = excluded.recent,
+                          last_offset = excluded.last_offset
             """,
-            [(*key, sequence, self._recent[key]) for key, sequence in self._highest.items()],
+            [
+                (*key, sequence, self._recent[key], self._last_offset[key])
+                for key, sequence in self._highest.items()
+            ],
         )
         self._rows.clear()
         self._highest.clear()
         self._recent.clear()
+        self._last_offset.clear()
 
     def _bounds_of(self, name: str) -> LogBounds | None:
         head = self._find(name)

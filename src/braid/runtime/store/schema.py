@@ -81,6 +81,7 @@ TABLES = (
         publisher TEXT NOT NULL,
         sequence INTEGER NOT NULL,
         recent BLOB NOT NULL DEFAULT x'',
+        last_offset INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (log, publisher)
     ) WITHOUT ROWID
     """,
@@ -165,6 +166,7 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     columns = [column[1] for column in connection.execute("PRAGMA table_info(highest)")]
     if "recent" not in columns:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
+    connection.execute("ALTER TABLE highest ADD COLUMN last_offset INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE logs ADD COLUMN secret TEXT NOT NULL DEFAULT ''")
     connection.execute(EPOCHS)
     # Rows from before there were epochs are of one that no other file has.

@@ -139,7 +139,7 @@ class SqliteStore:
             highest: dict[int, dict[str, int]] = {}
             recent: dict[int, dict[str, bytes]] = {}
             for log, publisher, sequence, bits in connection.execute(
-                "SELECT log, publisher, sequence, recent FROM highest"
+                "SELECT log, publisher, sequence, recent FROM highest ORDER BY last_offset, publisher"
             ):
                 highest.setdefault(log, {})[publisher] = sequence
                 if bits:
