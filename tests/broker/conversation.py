@@ -47,6 +47,7 @@ from braid.protocol.messages import (
     Failed,
     Goodbye,
     Hello,
+    Introduction,
     LinkState,
     Loads,
     Nearby,
@@ -78,7 +79,7 @@ __all__ = ["DASHES", "Conversation", "parsed"]
 DASHES = "----"
 STEP_US = 50_000
 # They only say that nothing is wrong, whenever they come.
-SILENT = (Acknowledgement, Ping, Pong, Reach, Loads)
+SILENT = (Acknowledgement, Ping, Pong, Reach, Loads, Introduction)
 
 
 def parsed(text: str) -> list[tuple[list[str], str | None, list[str]]]:

@@ -68,7 +68,7 @@ def test_one_that_has_left_is_waited_for_no_longer_than_for_others() -> None:
 
 
 def test_a_copy_follows_a_neighbour_that_has_moved() -> None:
-    """What waits at its old neighbour for its return goes to where it is now."""
+    """What waits at its old neighbour goes to where it is now, once operators have said that it moved."""
     network = mesh_of({"A": (), "B": ("A",)}, strategy="SB")
     network.start("C", neighbours=("B",), store=True, strategy="SB")
     network.run(us=500_000)
@@ -85,7 +85,10 @@ def test_a_copy_follows_a_neighbour_that_has_moved() -> None:
     network.settings["C"] = replace(network.settings["C"], neighbours=("A",))
     network.start("C")
     network.run(us=500_000)
-    assert set(network.cores["B"]._links.links) == {"A"}
+    assert set(network.cores["B"]._links.links) == {"A", "C"}, "that others say so is not enough"
+    for broker, neighbour in (("C", "B"), ("B", "C")):
+        network.client(f"operator-{broker}", broker).ask(Ask(1, "forget", {"neighbour": neighbour}))
+    network.run(us=500_000)
     reader.step()
     network.run(us=10_000_000)
     reader.step()

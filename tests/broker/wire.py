@@ -7,6 +7,7 @@ through the real codec. Connections can be cut, brokers killed and started again
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
@@ -196,6 +197,8 @@ class Network:
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
         self.frozen_stores: set[str] = set()
+        self._moved: dict[str, str] = {}
+        """Where brokers are that are not at the address that is their name."""
         self.holes: set[tuple[str, str]] = set()
         """Pairs of brokers: what the first sends to the second vanishes, and nobody notices."""
         self.full_stores: set[str] = set()
@@ -231,7 +234,7 @@ class Network:
             )
             self._access[name] = access
             if store:
-                self.stores[name] = MemoryStore()
+                self.stores[name] = MemoryStore(secret=f"the secret of {name}")
         kept = self.stores.get(name)
         core = BrokerCore(
             self.settings[name],
@@ -264,6 +267,11 @@ class Network:
         for end, other in list(self._ends.items()):
             if end[0] == left and isinstance(other, tuple) and other[0] == right:
                 self._cut(end)
+
+    def move(self, name: str, address: str) -> None:
+        """From its next start on, a broker is at another address."""
+        self._moved[name] = address
+        self.settings[name] = replace(self.settings[name], address=address)
 
     def hole(self, left: str, right: str) -> None:
         """From now on nothing crosses between two brokers, and neither is told."""
@@ -416,13 +424,14 @@ class Network:
         return decoder.feed(encode_frames(frames)) if self._codec else frames
 
     def _dial(self, name: str, dial: Dial) -> None:
-        address = dial.address
+        there = {self._moved.get(each, each): each for each in self.cores}
+        address = there.get(dial.address, "")
         if address not in self.cores or (name, address) in self.holes or (address, name) in self.holes:
-            self._queue.append((name, Closed(None, "nobody there", address, dial.soft)))
+            self._queue.append((name, Closed(None, "nobody there", dial.address, dial.soft)))
             return
         self._connections += 2
         mine, theirs = (name, self._connections - 1), (address, self._connections)
         self._ends[mine], self._ends[theirs] = theirs, mine
         self._decoders[mine], self._decoders[theirs] = FrameDecoder(), FrameDecoder()
         self._queue.append((address, Opened(theirs[1], name)))
-        self._queue.append((name, Opened(mine[1], address, address, soft=dial.soft)))
+        self._queue.append((name, Opened(mine[1], dial.address, dial.address, soft=dial.soft)))

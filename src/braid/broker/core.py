@@ -16,6 +16,7 @@ from braid.broker.admission import AccessDesk
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
 from braid.broker.express import Express
+from braid.broker.identities import Identities
 from braid.broker.joining import joined
 from braid.broker.on_ask import OperatorDesk
 from braid.broker.on_delegated import DelegatedDesk
@@ -55,6 +56,7 @@ from braid.protocol.messages import (
     DropDurable,
     Failed,
     Goodbye,
+    Introduction,
     LinkState,
     Loads,
     Nearby,
@@ -147,9 +149,15 @@ class BrokerCore:
             self._delegated,
         )
         self._publish.stopwatch = stopwatch
+        self._identities = Identities(
+            settings.broker_id,
+            store.secret if store is not None else "",
+            dict(store.keys) if store is not None else {},
+        )
         self._reception = Reception(
             settings,
             incarnation,
+            self._identities,
             access if access is not None else AccessPolicy.open(),
             self._postroom,
             self._links,
@@ -199,9 +207,7 @@ class BrokerCore:
             guard=self._guarded,
         )
         self._links.when_ready = self._release_publications
-        self._links.when_known = lambda link: self._durables.keep_neighbour(
-            link, self._links.appended_address(link)
-        )
+        self._links.when_known = self._keep_neighbour
         self._links.when_begun = self._mesh.met
         self._links.when_complete = self._mesh.complete
         self._links.when_dropped = self._mesh.gone
@@ -261,6 +267,7 @@ class BrokerCore:
             TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,
+            Introduction: self._introduced,
         }
 
     # The two doors.
@@ -331,7 +338,7 @@ class BrokerCore:
             return 0
         others = (
             self._postroom.acknowledge_at_us,
-            self._links.next_dial_us,
+            self._links.dialling.next_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
             self._subscriptions.installations.next_deadline_us,
@@ -431,9 +438,18 @@ class BrokerCore:
         if isinstance(party, Link) and message.detach:
             self._detached(party)
 
+    def _keep_neighbour(self, link: Link) -> None:
+        address = self._links.dialling.appended_address(link)
+        self._durables.keep_neighbour(link, address, self._identities.known.get(link.name, ""))
+
+    def _introduced(self, link: Link, message: Introduction) -> None:
+        if self._identities.learn(link.name, message.key):
+            self._keep_neighbour(link)
+
     def _detached(self, link: Link) -> None:
         if link.connection is not None:
             self._end(link.connection)
+        self._identities.forget(link.name)
         self._links.remove(link)
         self._durables.forget_neighbour(link.name)
         self._postroom.note("info", "a neighbour has left the network", neighbour=link.name)
@@ -466,7 +482,7 @@ class BrokerCore:
         if dialled is not None and soft:
             self._mesh.dial_failed(dialled)
         elif dialled is not None:
-            self._links.dial_again(dialled, self._postroom.now_us)
+            self._links.dialling.again(dialled)
 
     def _broken(self, connection: int, code: str, reason: str) -> None:
         """A peer broke the rules or is not let in: tell it, and end its connection."""
@@ -489,9 +505,7 @@ class BrokerCore:
         party = self._reception.parties.pop(connection, None)
         if isinstance(party, Link):
             self._links.disconnected(party)
-            for neighbour in self._links.neighbours.values():
-                if neighbour.broker_id == party.name:
-                    self._links.dial_again(neighbour.address, self._postroom.now_us)
+            self._links.dialling.lost(party.name)
         elif isinstance(party, SoftLink):
             self._mesh.disconnected(party)
         elif isinstance(party, Client):
@@ -513,7 +527,8 @@ class BrokerCore:
     # Time.
 
     def _on_time(self, now_us: int) -> None:
-        self._links.dial_due(now_us)
+        self._links.begin(now_us)
+        self._links.dialling.due(now_us)
         for connection, error in self._reception.refusals_due():
             self._broken(connection, error.code, str(error))
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:

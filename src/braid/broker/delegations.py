@@ -47,7 +47,7 @@ class Delegations:
     """
 
     def __init__(
-        self, broker: str, links: Callable[[], Mapping[str, Set[str]]], toward: Callable[[str], str]
+        self, broker: str, links: Callable[[], Mapping[str, Set[str]]], toward: Callable[[str], str | None]
     ) -> None:
         self._digest = digest_of(broker)
         self._links = links

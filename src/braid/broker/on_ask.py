@@ -132,7 +132,7 @@ class OperatorDesk:
             ],
             "unreached": sorted(
                 neighbour.address
-                for neighbour in self._links.neighbours.values()
+                for neighbour in self._links.dialling.neighbours.values()
                 if neighbour.broker_id not in self._links.links
             ),
         }
@@ -191,7 +191,7 @@ class OperatorDesk:
         address = arguments.get("to", "")
         if not address:
             raise RequestRefusedError("append needs the address of the broker to link to", "argument")
-        if self._links.links or self._links.neighbours:
+        if self._links.links or self._links.dialling.neighbours:
             raise RequestRefusedError(
                 "only a broker without links can be appended: a second link could close a loop", "linked"
             )
@@ -205,7 +205,7 @@ class OperatorDesk:
         if link is None and self._links.forget_address(name):
             return {"broker": self._settings.broker_id, "forgotten": name, "dropped_bytes": 0}
         if link is None:
-            known = ", ".join([*sorted(self._links.links), *self._links.unmet()]) or "none"
+            known = ", ".join([*sorted(self._links.links), *self._links.dialling.unmet()]) or "none"
             raise RequestRefusedError(f"there is no neighbour {name!r}; there are: {known}", "unknown")
         if link.connection is not None:
             raise RequestRefusedError(

@@ -459,10 +459,10 @@ class DurableDesk:
 
     # Neighbours from before a restart.
 
-    def keep_neighbour(self, link: Link, address: str) -> None:
+    def keep_neighbour(self, link: Link, address: str, key: str) -> None:
         """Remember a neighbour, so that after a restart its share is kept until it speaks."""
         if self._kept:
-            self.work.ask(KeepNeighbour(link.name, address))
+            self.work.ask(KeepNeighbour(link.name, address, key))
 
     def forget_neighbour(self, name: str) -> None:
         """Its share is not kept any more."""

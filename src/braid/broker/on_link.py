@@ -23,18 +23,18 @@ match what is remembered or not, and both ends say again that they are complete 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from braid.broker.dialling import Dialling
 from braid.broker.parties import Link
 from braid.errors import RemoteProtocolError, RequestRefusedError
-from braid.protocol.effects import Dial
+from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesIncomplete
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
@@ -43,25 +43,13 @@ if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Hello, Welcome
 
-__all__ = ["LinkDesk", "Neighbour"]
+__all__ = ["LinkDesk"]
 
 # A link that is down collects at most so many messages; then its next session begins anew.
 WAITING_MESSAGES_MAX = 10_000
 
 # Names of missing links that are told. More would say no more to people, and the first are enough to wait.
 MISSING_MAX = 16
-
-
-@dataclass(slots=True)
-class Neighbour:
-    """A broker we are to be linked to, and our attempts at it."""
-
-    address: str
-    broker_id: str = ""
-    """Known once it has answered."""
-    dial_at_us: int | None = 0
-    """When to try next; None while an attempt or a connection is under way."""
-    pause_us: int = 0
 
 
 class LinkDesk:
@@ -77,18 +65,14 @@ class LinkDesk:
     ) -> None:
         self.links: dict[str, Link] = {}
         self._sessions = 0
-        self.neighbours: dict[str, Neighbour] = {}
         self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
-        self.next_dial_us: int | None = None
-        """When the next attempt at a neighbour is due."""
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
         self._incarnation = incarnation
         self._postroom = postroom
-        self._random = random
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
         """Called once publications are accepted."""
@@ -102,11 +86,14 @@ class LinkDesk:
         """Called when a link is no more, whatever the reason."""
         self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
         """Called with a copy for a set of brokers that waited for a link that is no more."""
+        self.when_reach: Callable[[], None] = _nothing
+        """Called when there is a way to other brokers than before."""
+        self._reached: frozenset[str] = frozenset()
         self.when_gone: Callable[[Link], None] = _nothing_about
         """Called when a neighbour is none any more."""
-        for address in settings.neighbours:
-            self.neighbours[address] = Neighbour(address)
-        self._review_dials()
+        self.dialling = Dialling(settings, postroom, random, self.links, lambda: self.reach(None))
+        self._strangers: dict[str, Link] = {}
+        """What is kept for neighbours that have not been met since the start, by their addresses."""
 
     def bind(self, subscriptions: SubscriptionDesk) -> None:
         """The desk that keeps the tables, which in turn needs the links."""
@@ -123,13 +110,7 @@ class LinkDesk:
         for broker_id, address in known:
             self._hold(self._link(broker_id))
             if address:
-                self.neighbours.setdefault(address, Neighbour(address, broker_id))
-        self._review_dials()
-
-    def appended_address(self, link: Link) -> str:
-        """Where to dial a neighbour after a restart that our settings do not name; empty for others."""
-        addresses = [each.address for each in self.neighbours.values() if each.broker_id == link.name]
-        return next((each for each in addresses if each not in self._settings.neighbours), "")
+                self.dialling.remember(address, broker_id)
 
     def _link(self, name: str) -> Link:
         link = self.links.get(name)
@@ -139,50 +120,13 @@ class LinkDesk:
             self._subscriptions.tables.add_link(name)
         return link
 
-    # Dialling.
-
-    def dial_due(self, now_us: int) -> None:
-        """Try those neighbours whose time has come."""
+    def begin(self, now_us: int) -> None:
+        """The first moment of this life."""
         if self.started_at_us is None:
             self.started_at_us = now_us
             for link in self.links.values():
                 link.down_since_us = now_us
-        if self.next_dial_us is None or now_us < self.next_dial_us:
-            return
-        for neighbour in self.neighbours.values():
-            if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
-                neighbour.dial_at_us = None
-                if not self._connected(neighbour):
-                    self._postroom.effect(
-                        Dial(neighbour.address, frame_bytes_max=self._settings.frame_bytes_max)
-                    )
-        self._review_dials()
-
-    def _review_dials(self) -> None:
-        """The attempts, or their times, have changed."""
-        times = [each.dial_at_us for each in self.neighbours.values() if each.dial_at_us is not None]
-        self.next_dial_us = min(times, default=None)
-
-    def _connected(self, neighbour: Neighbour) -> bool:
-        link = self.links.get(neighbour.broker_id)
-        return link is not None and link.connection is not None
-
-    def dial_again(self, address: str, now_us: int) -> None:
-        """An attempt failed or a connection was lost: try again after a pause that grows."""
-        neighbour = self.neighbours.get(address)
-        if neighbour is None or neighbour.dial_at_us is not None:
-            return
-        doubled = max(self._settings.redial_us_min, neighbour.pause_us * 2)
-        neighbour.pause_us = min(doubled, self._settings.redial_us_max)
-        # Some chance keeps many brokers from knocking at the same moment.
-        neighbour.dial_at_us = now_us + round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
-        self._review_dials()
-
-    def resumable(self, address: str) -> Link | None:
-        """The link that a dialled connection could go on with."""
-        neighbour = self.neighbours.get(address)
-        link = self.links.get(neighbour.broker_id) if neighbour is not None else None
-        return link if link is not None and link.agreed else None
+            self.tell_reach()
 
     # Sessions.
 
@@ -219,10 +163,7 @@ class LinkDesk:
                 "the session was given up meanwhile; another one is to begin", "session"
             )
         link = self._link(welcome.name)
-        neighbour = self.neighbours.get(address)
-        if neighbour is not None:
-            neighbour.broker_id = welcome.name
-            neighbour.pause_us = 0
+        self.dialling.met(address, welcome.name, linked=True)
         link.address = welcome.address or address
         self._begin(link, welcome, "" if resumed else welcome.session)
         return link, resumed
@@ -253,7 +194,7 @@ class LinkDesk:
 
     def begun(self, link: Link, resumed: bool, delta: int) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
-        self._drop_moved(link.behind)
+        self._notice_moved(link.behind)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
         link.told_missing, link.missing = None, ()
         self.tell_reach()
@@ -338,19 +279,9 @@ class LinkDesk:
             return
         self._subscriptions.drop_stale(link)
         self.when_complete(link)
-        tables = self._subscriptions.tables
-
-        def wanted(batch: PublicationBatch) -> PublicationBatch | None:
-            if batch.route:
-                return batch  # somebody who knew has decided that it is for brokers there
-            rows = tables.wanted_behind(link.name, batch)
-            if len(rows) == len(batch):
-                return batch
-            return batch.select(rows) if len(rows) else None
-
         self.holding -= 1
         link.channel.holding = link.channel.passing = False
-        for release in link.channel.refilter(wanted):
+        for release in link.channel.refilter(partial(self._wanted, link)):
             release()
         self._postroom.caught_up(link)
         self._postroom.changed(link)
@@ -359,6 +290,45 @@ class LinkDesk:
             link.met = True
             self.when_known(link)
         self.tell_completeness()
+
+    def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
+        """What somebody behind a link wants of a batch that was kept whether they did or not."""
+        if batch.route:
+            return batch  # somebody who knew has decided that it is for brokers there
+        rows = self._subscriptions.tables.wanted_behind(link.name, batch)
+        if len(rows) == len(batch):
+            return batch
+        return batch.select(rows) if len(rows) else None
+
+    # Neighbours that have not been met.
+
+    @property
+    def unknown(self) -> Iterator[Link]:
+        """Those whose interest is not known, so that acknowledged publications are kept for them."""
+        yield from (link for link in self.links.values() if link.channel.holding)
+        yield from self._strangers.values()
+
+    def _review_strangers(self) -> None:
+        """Begin to keep publications for neighbours that are to be met, and hand over what was kept."""
+        unmet = set(self.dialling.unmet())
+        for address in sorted(unmet - self._strangers.keys()):
+            stranger = self._strangers[address] = Link(address, self._settings.link, self._changed)
+            self._hold(stranger)
+        for address in sorted(self._strangers.keys() - unmet):
+            stranger = self._strangers.pop(address)
+            self.holding -= 1
+            name = self.dialling.name_of(address)
+            link = self.links.get(name)
+            if link is None:
+                self._route_again(stranger, name)
+            else:
+                for batch, care in stranger.channel.withdraw():
+                    wanted = batch if link.channel.holding else self._wanted(link, batch)
+                    if wanted is not None:
+                        self._postroom.pass_on(link, wanted, care, None)
+                    elif care is not None:
+                        care()
+            self._postroom.forget(stranger)
 
     def tell_completeness(self) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
@@ -376,19 +346,10 @@ class LinkDesk:
     def _unmet(self) -> bool:
         """Whether there are neighbours to dial that have not been met, and there is time to wait for them."""
         if self.started_at_us is None:
-            return bool(self.neighbours)
+            return bool(self.dialling.neighbours)
         if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
             return False
-        return bool(self.unmet())
-
-    def unmet(self) -> list[str]:
-        """The addresses of neighbours that have not been met since the start."""
-        strangers = [each for each in self.neighbours.values() if each.broker_id not in self.links]
-        if not strangers:
-            return []
-        # One that is reached another way needs no link of its own.
-        reached = self.reach(None)
-        return sorted(each.address for each in strangers if each.broker_id not in reached)
+        return bool(self.dialling.unmet())
 
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
@@ -427,23 +388,37 @@ class LinkDesk:
         self.require_no_loop(link.name, brokers)
         link.behind = frozenset({link.name, *brokers})
         link.missing = tuple(missing[:MISSING_MAX])
-        self._drop_moved(link.behind)
+        self._notice_moved(link.behind)
         self.tell_reach()
 
-    def _drop_moved(self, reached: frozenset[str]) -> None:
-        """Former neighbours that are reached another way now have moved: nothing waits for them here."""
+    def _notice_moved(self, reached: frozenset[str]) -> None:
+        """Others say that former neighbours are behind them now. That is hearsay: what waits for such a one
+        stays until it says so itself, or an operator does."""
         for name in sorted(reached & self.links.keys()):
             moved = self.links[name]
-            if moved.connection is None and not moved.behind:
-                dropped_bytes = moved.channel.backlog_bytes
+            if moved.connection is None and not moved.elsewhere:
+                moved.elsewhere = True
                 self._postroom.note(
-                    "warning", "a neighbour has moved", neighbour=name, dropped_bytes=dropped_bytes
+                    "warning",
+                    "a neighbour that is missing is said to be elsewhere; 'braid overlay forget' sends there "
+                    "what waits for it here",
+                    neighbour=name,
+                    waiting_bytes=moved.channel.backlog_bytes,
                 )
-                self.drop(moved)
-                self.when_gone(moved)
+
+    def moved(self, name: str) -> None:
+        """A neighbour itself, and not somebody else, says that there is another way to it now."""
+        link = self.links.get(name)
+        if link is not None and link.connection is None and name in self.reach(link):
+            self._postroom.note(
+                "info", "a neighbour has moved", neighbour=name, waiting_bytes=link.channel.backlog_bytes
+            )
+            self.drop(link)
+            self.when_gone(link)
 
     def tell_reach(self) -> None:
         """Tell every neighbour whom we connect it to and whom not, if that has changed."""
+        self._review_strangers()
         for link in self.links.values():
             if not link.channel.connected:
                 continue
@@ -452,6 +427,14 @@ class LinkDesk:
                 link.told_reach, link.told_missing = reach, missing
                 self._postroom.tell(link, Reach(sorted(reach), list(missing)))
         self._subscriptions.installations.links_changed()
+        reached = self.reach(None)
+        if reached != self._reached:
+            self._reached = reached
+            self.when_reach()
+
+    def toward(self, broker: str) -> str | None:
+        """The neighbour behind which a broker is; None if there is no way to it."""
+        return next((name for name, link in self.links.items() if broker in link.behind), None)
 
     def missing(self, besides: Link | None = None) -> tuple[str, ...]:
         """The links that are not there, or not up to date yet, without those behind one link."""
@@ -462,7 +445,7 @@ class LinkDesk:
             names.update(dict.fromkeys(link.missing))
             if not link.channel.connected or not (link.current or link.missing):
                 names[f"{self._settings.broker_id} to {link.name}"] = None
-        names.update((f"{self._settings.broker_id} to {address}", None) for address in self.unmet())
+        names.update((f"{self._settings.broker_id} to {address}", None) for address in self.dialling.unmet())
         return tuple(sorted(names)[:MISSING_MAX])
 
     def _review_current(self, link: Link) -> None:
@@ -475,31 +458,26 @@ class LinkDesk:
 
     def append(self, address: str) -> None:
         """Link to one more broker."""
-        self.neighbours.setdefault(address, Neighbour(address))
-        self._review_dials()
+        self.dialling.remember(address)
         self.tell_reach()
 
     def forget_neighbours(self) -> None:
         """Dial nobody any more."""
-        self.neighbours.clear()
-        self._review_dials()
+        for address in list(self.dialling.neighbours):
+            self.dialling.forget(address)
         self.tell_reach()
 
     def forget_address(self, address: str) -> bool:
         """Dial an address no more; False if there is no neighbour to be met there."""
-        if address not in self.unmet():
+        if address not in self.dialling.unmet():
             return False
-        del self.neighbours[address]
-        self._review_dials()
+        self.dialling.forget(address)
         self.tell_reach()
         return True
 
     def remove(self, link: Link) -> None:
         """The neighbour has left the network."""
-        for address, neighbour in list(self.neighbours.items()):
-            if neighbour.broker_id == link.name:
-                del self.neighbours[address]
-        self._review_dials()
+        self.dialling.forget_broker(link.name)
         self.drop(link)
 
     def drop(self, link: Link) -> None:
@@ -510,14 +488,21 @@ class LinkDesk:
         self.when_dropped(link)
         # Only now: what waited is routed at once, by tables and maps without the link.
         self._subscriptions.stop_waiting(link)
-        for batch, care in link.channel.withdraw():
-            if batch.route:
-                self.when_stranded(batch, care)
-            elif care is not None:
-                care()
+        self._route_again(link, link.name)
         self._postroom.forget(link)
         self.tell_reach()
         self.tell_completeness()
+
+    def _route_again(self, link: Link, name: str) -> None:
+        """Send what waited for a broker the way there is to it now, if there is one."""
+        elsewhere = name in self.reach(None)
+        for batch, care in link.channel.withdraw():
+            if batch.route:
+                self.when_stranded(batch, care)
+            elif elsewhere:
+                self.when_stranded(batch.readdressed(route=packed_destinations([digest_of(name)])), care)
+            elif care is not None:
+                care()
 
     def prefer(self, link: Link, dialled: bool) -> bool:
         """Two connections to one neighbour: whether the new one replaces the one that is there.

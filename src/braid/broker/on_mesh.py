@@ -84,9 +84,8 @@ class MeshDesk:
         self._postroom = postroom
         self._links = links
         self._load = NeighbourhoodLoad(settings.broker_id)
-        self.delegations = Delegations(
-            settings.broker_id, self._usable, lambda broker: self.surroundings.map().toward(broker)
-        )
+        self.delegations = Delegations(settings.broker_id, self._usable, self._toward)
+        links.when_reach = self._reach_changed
         self._planner = self._new_planner()
         self._candidates: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
@@ -207,7 +206,7 @@ class MeshDesk:
     def _seen(self) -> None:
         """The map has changed: neighbours hear of it, and paths are computed anew."""
         overlay = self.surroundings.map()
-        self.delegations.see(overlay.brokers)
+        self.delegations.see({*overlay.brokers, *self._links.reach(None)} - {self._settings.broker_id})
         told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.soft.all()]
         for party in told_by:
             party.reaches = self.delegations.named(party.reaches_digests)
@@ -224,6 +223,17 @@ class MeshDesk:
                 self._postroom.effect(Close(soft.connection, "out of sight"))
         self.rebuild()
         self.when_seen()
+
+    def _reach_changed(self) -> None:
+        """There is a way to other brokers than before, also to some that are out of sight."""
+        overlay = self.surroundings.map()
+        self.delegations.see({*overlay.brokers, *self._links.reach(None)} - {self._settings.broker_id})
+        self.when_seen()
+
+    def _toward(self, broker: str) -> str | None:
+        """The neighbour on the primary path to a broker."""
+        overlay = self.surroundings.map()
+        return overlay.toward(broker) if broker in overlay else self._links.toward(broker)
 
     def tell_nearby(self, link: Link) -> None:
         """Tell a neighbour what has changed behind us, as seen from there."""
@@ -316,7 +326,7 @@ class MeshDesk:
             if not self.soft.free:
                 return
             address = self.surroundings.address_of(broker)
-            if address and address not in self._links.neighbours:
+            if address and address not in self._links.dialling.neighbours:
                 self._dialling[address] = broker
                 self._postroom.effect(
                     Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)

@@ -531,8 +531,8 @@ class PublishDesk:
         """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
         if not self._links.holding:
             return
-        for link in self._links.links.values():
-            if not link.channel.holding or link.name == came_from:
+        for link in self._links.unknown:
+            if link.name == came_from:
                 continue
             for route in routes:
                 if route.pending is not None and len(route.batch):

@@ -101,6 +101,7 @@ class Link(Party):
         "current",
         "dialled",
         "down_since_us",
+        "elsewhere",
         "holding_since_us",
         "incarnation",
         "met",
@@ -147,6 +148,8 @@ class Link(Party):
         """The brokers that can be reached through it while it is up, itself included."""
         self.missing: tuple[str, ...] = ()
         """The links behind it that are missing, as it says."""
+        self.elsewhere = False
+        """Whether somebody has said that it is behind another neighbour now."""
         self.current = False
         """Whether it has said everything and confirmed everything since the connection came up."""
         self.told_reach: frozenset[str] = frozenset()

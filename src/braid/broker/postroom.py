@@ -134,7 +134,7 @@ class Postroom:
 
     def refuse(self, connection: int, code: str, reason: str) -> None:
         """End a connection and tell its other side why."""
-        self.effects.append(Send(connection, [Frame(0, Refused(code, reason))]))
+        self.effects.append(Send(connection, [Frame(0, Refused(code, reason, self.settings.broker_id))]))
         self.effects.append(Close(connection, reason))
 
     # Publications and those who are behind.

@@ -23,12 +23,13 @@ from braid.errors import (
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Greeted, Send
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
-from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Refused, Welcome
+from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Introduction, Refused, Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.access import AccessPolicy, Principal
+    from braid.broker.identities import Identities
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party
@@ -66,6 +67,7 @@ class Reception:
         self,
         settings: BrokerSettings,
         incarnation: str,
+        identities: Identities,
         access: AccessPolicy,
         postroom: Postroom,
         links: LinkDesk,
@@ -79,6 +81,7 @@ class Reception:
         """Nobody new is let in."""
         self._settings = settings
         self._incarnation = incarnation
+        self._identities = identities
         self.access = access
         """Who may do what; `use_access` puts another one in its place."""
         self.admissions: dict[int, Admission] = {}
@@ -110,7 +113,7 @@ class Reception:
             return
         visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
-            link = self._links.resumable(opened.dialled) if not soft else None
+            link = self._links.dialling.resumable(opened.dialled) if not soft else None
             visitor.told_reach = self._links.reach(link) if not soft else frozenset()
             visitor.offered = link.agreed if link is not None else ""
             hello = Hello(
@@ -126,6 +129,7 @@ class Reception:
                 brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
+                proofs=self._identities.proofs(self._links.links, self._incarnation) if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -149,9 +153,10 @@ class Reception:
                     reason=message.reason,
                 )
                 self._postroom.effect(Close(connection, message.reason))
-                neighbour = self._links.neighbours.get(visitor.opened.dialled)
-                if message.code == "loop" and neighbour is not None:
-                    self._drop(neighbour.broker_id)
+                if message.code in ("loop", "double"):
+                    self._links.dialling.met(visitor.opened.dialled, message.name)
+                    self._links.moved(message.name)
+                    self._links.tell_reach()
                 return None
             if not isinstance(message, Welcome):
                 raise RemoteProtocolError(f"a Welcome was expected, not a {type(message).__name__}")
@@ -257,6 +262,14 @@ class Reception:
         checked = _checked_id(hello.name)
         self._links.require_other(checked)
         known = self._links.links.get(checked)
+        if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
+            self._links.dialling.verify(known)
+            raise RequestRefusedError(
+                f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
+                f"dialled at {known.address or 'no address'}. If it was set up anew elsewhere: "
+                f"'braid overlay forget {checked}'",
+                "identity",
+            )
         if known is not None and known.connection is not None:
             if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
                 # One that was started again comes from where it was.
@@ -269,7 +282,7 @@ class Reception:
         try:
             self._links.require_no_loop(checked, hello.brokers)
         except RequestRefusedError:
-            self._drop(checked)
+            self._links.moved(checked)
             raise
         link, resumed = self._links.accepted(hello)
         link.dialled = False
@@ -292,13 +305,19 @@ class Reception:
             ),
         )
         link.told_reach = reach
-        self._links.begun(link, resumed, hello.delta)
-        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
+        self._begun(link, resumed, hello.delta)
         return link
+
+    def _begun(self, link: Link, resumed: bool, delta: int) -> None:
+        self._links.begun(link, resumed, delta)
+        key = self._identities.key_for(link.name)
+        if key and not resumed:
+            self._postroom.tell(link, Introduction(key))
+        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
-        if address not in self._links.neighbours:
+        if not self._links.dialling.wanted(address, welcome.name):
             # We were detached while the connection was being made.
             goodbye = Goodbye("detached", detach=True)
             self._postroom.effect(Send(connection, [Frame(0, goodbye)]))
@@ -306,23 +325,25 @@ class Reception:
             return None
         self._links.require_other(_checked_id(welcome.name))
         known = self._links.links.get(welcome.name)
+        self._links.dialling.met(address, welcome.name)
         if known is not None and known.connection is not None:
-            if not self._links.prefer(known, dialled=True):
-                self._links.neighbours[address].broker_id = welcome.name
+            same = known.incarnation == welcome.incarnation
+            if same and not self._links.prefer(known, dialled=True):
+                self._links.tell_reach()
                 self._postroom.effect(Close(connection, "there is a connection between us already"))
                 return None
             self._replace(known)
         try:
             self._links.require_no_loop(welcome.name, welcome.brokers)
         except RequestRefusedError:
-            self._drop(welcome.name)
+            self._links.moved(welcome.name)
+            self._links.tell_reach()
             raise
         link, resumed = self._links.welcomed(address, welcome, visitor.offered)
         link.dialled = True
         link.told_reach = visitor.told_reach
         self._enter(connection, link, welcome.frame_bytes_max)
-        self._links.begun(link, resumed, welcome.delta)
-        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
+        self._begun(link, resumed, welcome.delta)
         return link
 
     def _soft(self, connection: int, hello: Hello) -> SoftLink:
@@ -367,12 +388,6 @@ class Reception:
         self._enter(connection, soft, frame_bytes_max)
         self._mesh.entered(soft)
         return soft
-
-    def _drop(self, name: str) -> None:
-        """There is another way to this neighbour now: nothing is to wait for a link of its own."""
-        link = self._links.links.get(name)
-        if link is not None and link.connection is None:
-            self._links.drop(link)
 
     def _replace(self, link: Link) -> None:
         """The connection a link has is given up for a new one."""

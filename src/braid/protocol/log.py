@@ -160,6 +160,8 @@ class KeepNeighbour:
 
     broker_id: str
     address: str
+    key: str = ""
+    """By which it can be told from others who use its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,10 @@ class StoreState:
     """In the order of their names."""
     neighbours: tuple[tuple[str, str], ...]
     """Broker id and address, in the order of the ids."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Of those neighbours that have given one, in the same order."""
+    secret: str = ""
+    """What the machine's own keys are made from; empty where a store keeps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,10 +435,11 @@ class _MemoryLog:
 class MemoryStore:
     """A `Store` that forgets everything when it goes."""
 
-    def __init__(self, *, retention: Retention | None = None) -> None:
+    def __init__(self, *, retention: Retention | None = None, secret: str = "") -> None:
         self._retention = retention or Retention()
+        self._secret = secret
         self._logs: dict[str, _MemoryLog] = {}
-        self._neighbours: dict[str, str] = {}
+        self._neighbours: dict[str, KeepNeighbour] = {}
 
     def apply(self, operations: Sequence[StoreOperation]) -> None:
         """Do all operations in their order, or none of them."""
@@ -459,8 +466,8 @@ class MemoryStore:
                     log.acknowledged_offset = max(log.acknowledged_offset, offset)
                 case DropRows(name=name, before_offset=before_offset):
                     self._logs[name].drop(before_offset)
-                case KeepNeighbour(broker_id=broker_id, address=address):
-                    self._neighbours[broker_id] = address
+                case KeepNeighbour(broker_id=broker_id):
+                    self._neighbours[broker_id] = operation
                 case ForgetNeighbour(broker_id=broker_id):
                     self._neighbours.pop(broker_id, None)
 
@@ -487,7 +494,9 @@ class MemoryStore:
         """All logs and neighbours."""
         return StoreState(
             tuple(self._logs[name].state() for name in sorted(self._logs)),
-            tuple(sorted(self._neighbours.items())),
+            tuple((name, kept.address) for name, kept in sorted(self._neighbours.items())),
+            tuple((name, kept.key) for name, kept in sorted(self._neighbours.items()) if kept.key),
+            self._secret,
         )
 
     def sweep(self, now_us: int, rows_max: int = SWEEP_ROWS_MAX) -> Sweep:

@@ -29,6 +29,7 @@ __all__ = [
     "Failed",
     "Goodbye",
     "Hello",
+    "Introduction",
     "LinkState",
     "Loads",
     "LogReset",
@@ -90,6 +91,8 @@ class Hello(_Message, tag=1, frozen=True):
     """What an anonymous client alone knows: the names of its publishers carry a digest of it."""
     frame_bytes_max: int = 0
     """The largest frame that the sender reads; 0 from a client that reads whatever the broker sends."""
+    proofs: dict[str, str] = {}
+    """By the names of brokers that the sender has met: what proves to each that this greeting is its own."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -116,6 +119,8 @@ class Refused(_Message, tag=3, frozen=True):
 
     code: str
     reason: str
+    name: str = ""
+    """Where two brokers have a connection already: who refuses a second one."""
 
 
 class Goodbye(_Message, tag=4, frozen=True):
@@ -389,6 +394,12 @@ class Settled(_Message, tag=37, frozen=True):
     frames: list[int]
 
 
+class Introduction(_Message, tag=38, frozen=True):
+    """Sequenced, between brokers: the key by which you can tell me from others who use my name."""
+
+    key: str
+
+
 class Ask(_Message, tag=40, frozen=True):
     """A request for a report or an operation, sequenced: `topic` and its arguments."""
 
@@ -429,6 +440,7 @@ Message: TypeAlias = (
     | Loads
     | LinkState
     | Settled
+    | Introduction
     | Ask
 )
 

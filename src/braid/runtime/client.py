@@ -466,9 +466,8 @@ class Client:
             self._driver.act()
 
     async def _unadvertise(self, number: int) -> None:
-        if not self._stopped:
-            if request := self._session.desk.unadvertise(number):
-                await self._answer(request)
+        if not self._stopped and (request := self._session.desk.unadvertise(number)):
+            await self._answer(request)
 
     def _abandon(self, interest: Interest) -> None:
         """A subscription that was never handed out."""

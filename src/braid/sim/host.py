@@ -71,7 +71,7 @@ class Host(Endpoint):
         """What runs now; None while the host is down."""
         self.lives = 0
         """How often it has been started."""
-        self.store = MemoryStore() if store else None
+        self.store = MemoryStore(secret=f"the secret of {name}") if store else None
         self.drained = False
         self.busy_us = 0
         """Processing time so far, where processing takes any."""
@@ -115,7 +115,7 @@ class Host(Endpoint):
 
     def lose_store(self) -> None:
         """Its disk is empty from now on."""
-        self.store = MemoryStore()
+        self.store = MemoryStore(secret=f"the secret of {self.name}'s life {self.lives}")
 
     @property
     def store_work(self) -> int:

@@ -84,10 +84,10 @@ class Changes:
                     self._create(operation)
                 case DeleteLog(name=name):
                     self._delete(name)
-                case KeepNeighbour(broker_id=broker_id, address=address):
+                case KeepNeighbour(broker_id=broker_id, address=address, key=key):
                     self._connection.execute(
-                        "INSERT OR REPLACE INTO neighbours (broker_id, address) VALUES (?, ?)",
-                        (broker_id, address),
+                        "INSERT OR REPLACE INTO neighbours (broker_id, address, key) VALUES (?, ?, ?)",
+                        (broker_id, address, key),
                     )
                 case ForgetNeighbour(broker_id=broker_id):
                     self._connection.execute("DELETE FROM neighbours WHERE broker_id = ?", (broker_id,))

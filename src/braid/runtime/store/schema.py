@@ -6,6 +6,7 @@ exactly as it was.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -37,6 +38,13 @@ EPOCHS = """
         log INTEGER NOT NULL,
         epoch TEXT NOT NULL,
         first_offset INTEGER NOT NULL
+    )
+    """
+
+# What the broker's keys are made from.
+IDENTITY = """
+    CREATE TABLE identity (
+        secret TEXT NOT NULL
     )
     """
 
@@ -89,9 +97,11 @@ TABLES = (
     """
     CREATE TABLE neighbours (
         broker_id TEXT PRIMARY KEY,
-        address TEXT NOT NULL
+        address TEXT NOT NULL,
+        key TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID
     """,
+    IDENTITY,
 )
 
 # What SQLite answers when the file or the disk can no longer be trusted.
@@ -168,6 +178,9 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
     connection.execute("ALTER TABLE highest ADD COLUMN last_offset INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE logs ADD COLUMN secret TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE neighbours ADD COLUMN key TEXT NOT NULL DEFAULT ''")
+    connection.execute(IDENTITY)
+    _make_secret(connection)
     connection.execute(EPOCHS)
     # Rows from before there were epochs are of one that no other file has.
     connection.execute(
@@ -185,9 +198,14 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in TABLES:
         connection.execute(statement)
+    _make_secret(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
+
+
+def _make_secret(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO identity (secret) VALUES (?)", (secrets.token_hex(32),))
 
 
 def _check_ends(connection: sqlite3.Connection, path: Path) -> None:

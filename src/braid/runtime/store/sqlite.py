@@ -156,7 +156,10 @@ class SqliteStore:
                 FROM logs ORDER BY name
                 """
             )
-            neighbours = connection.execute("SELECT broker_id, address FROM neighbours ORDER BY broker_id")
+            neighbours = connection.execute(
+                "SELECT broker_id, address, key FROM neighbours ORDER BY broker_id"
+            ).fetchall()
+            (secret,) = connection.execute("SELECT secret FROM identity").fetchone()
             return StoreState(
                 tuple(
                     _log_state(
@@ -167,7 +170,9 @@ class SqliteStore:
                     )
                     for columns in logs
                 ),
-                tuple((broker_id, address) for broker_id, address in neighbours),
+                tuple((broker_id, address) for broker_id, address, _ in neighbours),
+                tuple((broker_id, key) for broker_id, _, key in neighbours if key),
+                secret,
             )
 
     def sweep(self, now_us: int, rows_max: int = SWEEP_ROWS_MAX) -> Sweep:

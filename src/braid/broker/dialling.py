@@ -1,0 +1,159 @@
+"""Whom does a broker dial, and when again?
+
+Neighbours are dialled because the settings name them, because an operator said so, or, once, to see whether a
+neighbour that was met before is the one who speaks in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from braid.protocol.effects import Dial
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping, Set
+
+    from braid.broker.parties import Link
+    from braid.broker.postroom import Postroom
+    from braid.broker.settings import BrokerSettings
+
+__all__ = ["Dialling", "Neighbour"]
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A broker we are to be linked to, and our attempts at it."""
+
+    address: str
+    broker_id: str = ""
+    """Known once it has answered."""
+    dial_at_us: int | None = 0
+    """When to try next; None while an attempt or a connection is under way."""
+    pause_us: int = 0
+
+
+class Dialling:
+    """The attempts at neighbours."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        postroom: Postroom,
+        random: random.Random,
+        links: Mapping[str, Link],
+        reached: Callable[[], Set[str]],
+    ) -> None:
+        """`reached` says which brokers there is a way to."""
+        self.neighbours = {address: Neighbour(address) for address in settings.neighbours}
+        self.next_us: int | None = None
+        """When the next attempt is due."""
+        self._settings = settings
+        self._postroom = postroom
+        self._random = random
+        self._links = links
+        self._reached = reached
+        self._verifying: dict[str, str] = {}
+        """Addresses that are dialled to see who is there, with who should be."""
+        self._review()
+
+    def remember(self, address: str, broker_id: str = "") -> None:
+        """There is one more neighbour to dial."""
+        self.neighbours.setdefault(address, Neighbour(address, broker_id))
+        self._review()
+
+    def forget(self, address: str) -> None:
+        """Dial an address no more."""
+        self.neighbours.pop(address, None)
+        self._review()
+
+    def forget_broker(self, name: str) -> None:
+        """Dial a broker no more."""
+        for address in [each.address for each in self.neighbours.values() if each.broker_id == name]:
+            self.forget(address)
+
+    def appended_address(self, link: Link) -> str:
+        """Where to dial a neighbour after a restart that our settings do not name; empty for others."""
+        addresses = [each.address for each in self.neighbours.values() if each.broker_id == link.name]
+        return next((each for each in addresses if each not in self._settings.neighbours), "")
+
+    def due(self, now_us: int) -> None:
+        """Try those neighbours whose time has come."""
+        if self.next_us is None or now_us < self.next_us:
+            return
+        for neighbour in self.neighbours.values():
+            if neighbour.dial_at_us is not None and neighbour.dial_at_us <= now_us:
+                neighbour.dial_at_us = None
+                link = self._links.get(neighbour.broker_id)
+                if link is None or link.connection is None:
+                    self._dial(neighbour.address)
+        self._review()
+
+    def _dial(self, address: str) -> None:
+        self._postroom.effect(Dial(address, frame_bytes_max=self._settings.frame_bytes_max))
+
+    def again(self, address: str) -> None:
+        """An attempt failed or a connection was lost: try again after a pause that grows."""
+        self._verifying.pop(address, None)
+        neighbour = self.neighbours.get(address)
+        if neighbour is None or neighbour.dial_at_us is not None:
+            return
+        doubled = max(self._settings.redial_us_min, neighbour.pause_us * 2)
+        neighbour.pause_us = min(doubled, self._settings.redial_us_max)
+        # Some chance keeps many brokers from knocking at the same moment.
+        pause_us = round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
+        neighbour.dial_at_us = self._postroom.now_us + pause_us
+        self._review()
+
+    def lost(self, name: str) -> None:
+        """The connection to a broker has gone."""
+        for neighbour in list(self.neighbours.values()):
+            if neighbour.broker_id == name:
+                self.again(neighbour.address)
+
+    def verify(self, link: Link) -> None:
+        """Dial a neighbour where it was met, if that is known and not under way."""
+        neighbour = self.neighbours.get(link.address)
+        if neighbour is not None and neighbour.dial_at_us is not None:
+            neighbour.dial_at_us = self._postroom.now_us
+            self._review()
+        elif link.address and neighbour is None and link.address not in self._verifying:
+            self._verifying[link.address] = link.name
+            self._dial(link.address)
+
+    def wanted(self, address: str, name: str) -> bool:
+        """Whether the broker that has answered at an address is to be a neighbour."""
+        return address in self.neighbours or self._verifying.pop(address, None) == name
+
+    def met(self, address: str, name: str, *, linked: bool = False) -> None:
+        """Who is at an address is known now, and perhaps there is a link to it."""
+        neighbour = self.neighbours.get(address)
+        if neighbour is not None:
+            neighbour.broker_id = name
+            if linked:
+                neighbour.pause_us = 0
+
+    def name_of(self, address: str) -> str:
+        """Who is at an address; empty if that is not known."""
+        neighbour = self.neighbours.get(address)
+        return neighbour.broker_id if neighbour is not None else ""
+
+    def resumable(self, address: str) -> Link | None:
+        """The link that a dialled connection could go on with."""
+        link = self._links.get(self.name_of(address) or self._verifying.get(address, ""))
+        return link if link is not None and link.agreed else None
+
+    def unmet(self) -> list[str]:
+        """The addresses of neighbours that have not been met since the start."""
+        strangers = [each for each in self.neighbours.values() if each.broker_id not in self._links]
+        if not strangers:
+            return []
+        # One that is reached another way needs no link of its own.
+        reached = self._reached()
+        return sorted(each.address for each in strangers if each.broker_id not in reached)
+
+    def _review(self) -> None:
+        """The attempts, or their times, have changed."""
+        times = [each.dial_at_us for each in self.neighbours.values() if each.dial_at_us is not None]
+        self.next_us = min(times, default=None)

@@ -1,0 +1,84 @@
+"""Is a neighbour who it says it is?
+
+Where brokers show tokens or certificates, those say it. Where nothing is configured, a neighbour is trusted
+on first use, as ssh does: when two brokers meet, each gives the other a key of its own making, made from a
+secret that is kept with its data, so that a broker needs to keep one secret only. Whoever comes in the name
+of a neighbour that was met before has to prove that it knows that key. One that cannot (it keeps no data,
+or has lost them) is dialled at the address where it was met: whoever answers there is that neighbour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from braid.broker.parties import Link
+    from braid.protocol.messages import Hello
+
+__all__ = ["Identities"]
+
+# Of a key or a proof, in hexadecimal digits.
+KEY_LENGTH = 64
+
+
+class Identities:
+    """The keys of one broker and of those it has met."""
+
+    def __init__(self, broker_id: str, secret: str, known: Mapping[str, str]) -> None:
+        """
+        Args:
+            broker_id: this broker.
+            secret: what its keys are made from; empty if it keeps nothing.
+            known: the keys that neighbours have given it.
+        """
+        self._broker_id = broker_id
+        self._secret = secret
+        self.known = dict(known)
+
+    def key_for(self, neighbour: str) -> str:
+        """The key that a neighbour knows this broker by; empty if it keeps none."""
+        return _digest(self._secret, neighbour) if self._secret else ""
+
+    def proofs(self, neighbours: Iterable[str], incarnation: str) -> dict[str, str]:
+        """What proves to each of these that a greeting is this broker's.
+
+        The one that is dialled may be any of them: an address does not say who is there.
+        """
+        if not self._secret:
+            return {}
+        return {name: _proof(self.key_for(name), self._broker_id, name, incarnation) for name in neighbours}
+
+    def learn(self, neighbour: str, key: str) -> bool:
+        """A neighbour gives its key; returns whether it was another one before, or none."""
+        if len(key) != KEY_LENGTH or self.known.get(neighbour) == key:
+            return False
+        self.known[neighbour] = key
+        return True
+
+    def forget(self, neighbour: str) -> None:
+        """An operator has given a neighbour up, or it has left: another may have its name."""
+        self.known.pop(neighbour, None)
+
+    def convincing(self, link: Link, hello: Hello) -> bool:
+        """Whether a greeting in the name of a neighbour that was met before is that neighbour's."""
+        if hello.incarnation == link.incarnation or (link.agreed and hello.resumes == link.agreed):
+            return True  # only that process knows these
+        key = self.known.get(link.name)
+        if key is None:
+            # Without an address, too, there is nothing to tell it by.
+            return not link.address
+        expected = _proof(key, link.name, self._broker_id, hello.incarnation)
+        return hmac.compare_digest(expected, hello.proofs.get(self._broker_id, ""))
+
+
+def _digest(secret: str, text: str) -> str:
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _proof(key: str, prover: str, verifier: str, incarnation: str) -> str:
+    # Names have no spaces.
+    return _digest(key, f"{prover} {verifier} {incarnation}")

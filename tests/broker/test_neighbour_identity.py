@@ -1,0 +1,208 @@
+"""Can anybody but the neighbour itself, or an operator, give up what waits for a neighbour?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from braid.protocol import Frame
+from braid.protocol.log import MemoryStore
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Goodbye,
+    Hello,
+    Message,
+    Refused,
+    Subscribe,
+    SubscribeDurable,
+    SyncBegin,
+    TablesComplete,
+)
+from tests.broker.wire import Network, WireClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STORES = [pytest.param(True, id="with a store"), pytest.param(False, id="without")]
+
+
+class Stranger(WireClient):
+    """Says what it likes."""
+
+    def __init__(self, network: Network, broker: str, hello: Hello, *more: Message) -> None:
+        self._hello = hello
+        super().__init__(network, "stranger", broker)
+        network.run(us=10_000)
+        if more and self.open:
+            network.from_client(self, [Frame(number, each) for number, each in enumerate(more, 1)])
+            network.run(us=10_000)
+
+    def _say(self, message: Message) -> None:
+        hello = isinstance(message, Hello)
+        self._network.from_client(self, [Frame(0, self._hello if hello else message)])
+
+
+def hello_as(name: str, *, brokers: Sequence[str] = (), address: str = "") -> Hello:
+    return Hello(
+        PROTOCOL_VERSION, "broker", name, "made up", credit=1 << 22, brokers=list(brokers), address=address
+    )
+
+
+def with_a_dead_neighbour(*, store: bool, b_store: bool = True) -> tuple[Network, WireClient]:
+    """A keeps twenty publications for B, where a log waits for them, and which is dead."""
+    network = Network()
+    network.start("A", store=store)
+    network.start("B", neighbours=("A",), store=b_store)
+    network.run(us=2_000_000)
+    if b_store:
+        network.client("reader", "B").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    network.kill("B")
+    network.run(us=10_000_000)
+    publisher = network.client("p", "A")
+    for number in range(1, 21):
+        publisher.publish({"x": number}, acknowledged=True)
+    network.run(us=10_000_000)
+    assert publisher.cares == []
+    return network, publisher
+
+
+def require_delivered(network: Network, publisher: WireClient) -> None:
+    """The real B comes back, and everything is there."""
+    network.run(us=5_000_000)
+    assert publisher.cares == [], "nobody has it, so nobody gets a receipt"
+    network.start("B")
+    network.run(us=10_000_000)
+    reader = network.client("reader", "B")
+    reader.ask(SubscribeDurable(2, "log", ""))
+    network.run(us=10_000_000)
+    assert [row.attributes["x"] for _, _, row in reader.stored] == list(range(1, 21))
+    assert publisher.cares == list(range(1, 21))
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "more",
+    [(), (SyncBegin(), TablesComplete()), (Goodbye(detach=True),)],
+    ids=["hello alone", "says it wants nothing", "leaves for good"],
+)
+def test_a_stranger_in_a_dead_neighbours_name_gives_nothing_up(
+    more: tuple[Message, ...], store: bool
+) -> None:
+    network, publisher = with_a_dead_neighbour(store=store)
+    stranger = Stranger(network, "A", hello_as("B"), *more)
+    assert [refused.code for refused in stranger.answers(Refused)] == ["identity"]
+    require_delivered(network, publisher)
+
+
+def test_a_stranger_after_a_restart_gives_nothing_up() -> None:
+    network, publisher = with_a_dead_neighbour(store=True)
+    network.kill("A")
+    network.start("A")
+    network.run(us=10_000_000)
+    publisher = network.client("q", "A")
+    publisher.publish({"x": 5}, acknowledged=True)
+    network.run(us=1_000_000)
+    stranger = Stranger(network, "A", hello_as("B"), SyncBegin(), TablesComplete())
+    assert [refused.code for refused in stranger.answers(Refused)] == ["identity"]
+    assert publisher.cares == []
+
+
+@pytest.mark.parametrize("b_store", STORES)
+def test_a_neighbour_without_a_store_is_known_by_its_address(b_store: bool) -> None:
+    network, publisher = with_a_dead_neighbour(store=True, b_store=b_store)
+    stranger = Stranger(network, "A", hello_as("B"), SyncBegin(), TablesComplete())
+    assert not stranger.open
+    assert publisher.cares == []
+    network.start("B")
+    network.run(us=10_000_000)
+    assert publisher.cares == list(range(1, 21)), "B itself says who wants them"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_hello_that_names_a_dead_neighbour_gives_nothing_up(store: bool) -> None:
+    network, publisher = with_a_dead_neighbour(store=store)
+    stranger = Stranger(
+        network, "A", hello_as("C", brokers=["B"], address="nowhere"), SyncBegin(), TablesComplete()
+    )
+    network.leave(stranger)
+    network.run(us=1_000_000)
+    operator = network.client("o", "A")
+    operator.ask(Ask(1, "forget", {"neighbour": "C"}))
+    require_delivered(network, publisher)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_loop_in_a_dead_neighbours_name_gives_nothing_up(store: bool) -> None:
+    network, publisher = with_a_dead_neighbour(store=store)
+    network.start("D", neighbours=("A",))
+    network.run(us=2_000_000)
+    Stranger(network, "A", hello_as("B", brokers=["D"]))
+    require_delivered(network, publisher)
+
+
+def test_a_twin_does_not_take_a_dead_brokers_place() -> None:
+    network, publisher = with_a_dead_neighbour(store=True)
+    real = network.stores["B"]
+    network.stores["B"] = MemoryStore(secret="the twin's")
+    network.move("B", "elsewhere")
+    network.start("B")
+    network.run(us=10_000_000)
+    assert publisher.cares == []
+    network.kill("B")
+    network.stores["B"] = real
+    network.move("B", "B")
+    require_delivered(network, publisher)
+
+
+def test_a_broker_that_lost_its_data_is_known_by_its_address() -> None:
+    network, publisher = with_a_dead_neighbour(store=True)
+    network.stores["B"] = MemoryStore(secret="another")
+    network.start("B")
+    network.run(us=10_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert publisher.cares == list(range(1, 21)), "the log is gone, and B itself says so"
+
+
+def test_a_broker_with_its_data_may_come_from_another_address() -> None:
+    network, publisher = with_a_dead_neighbour(store=True)
+    network.move("B", "elsewhere")
+    require_delivered(network, publisher)
+
+
+@pytest.mark.parametrize("strategy", ["S0", "SB"])
+def test_what_waits_for_a_neighbour_that_moved_is_sent_where_it_is(strategy: str) -> None:
+    """The brokers between have had the publications, and would take them for repetitions."""
+    network = Network()
+    network.start("A", store=True, strategy=strategy)
+    network.start("X", neighbours=("A",), store=True, strategy=strategy)
+    network.start("Y", neighbours=("X",), store=True, strategy=strategy)
+    network.start("B", neighbours=("A",), store=True, strategy=strategy)
+    network.run(us=3_000_000)
+    other = network.client("other", "Y")
+    other.ask(Subscribe(1, "1", "x > 0"))
+    network.client("reader", "B").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    network.kill("B")
+    network.run(us=1_000_000)
+    publisher = network.client("p", "A")
+    for number in range(1, 21):
+        publisher.publish({"x": number}, acknowledged=True)
+    network.run(us=10_000_000)
+    assert other.values("x") == list(range(1, 21))
+    assert publisher.cares == []
+    # B is started again with another neighbour, and forgets the one before.
+    network.settings.pop("B")
+    network.start("B", neighbours=("Y",), strategy=strategy)
+    network.run(us=5_000_000)
+    for broker, neighbour in (("B", "A"), ("A", "B")):
+        network.client(f"operator-{broker}", broker).ask(Ask(1, "forget", {"neighbour": neighbour}))
+    network.run(us=10_000_000)
+    reader = network.client("reader", "B")
+    reader.ask(SubscribeDurable(2, "log", ""))
+    network.run(us=10_000_000)
+    assert [row.attributes["x"] for _, _, row in reader.stored] == list(range(1, 21))
+    assert publisher.cares == list(range(1, 21))
+    assert other.values("x") == list(range(1, 21)), "nobody gets anything twice"
