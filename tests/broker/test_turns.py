@@ -27,6 +27,7 @@ from braid.protocol.messages import (
     Subscribe,
     SyncBegin,
     TablesComplete,
+    Unadvertise,
     Unsubscribe,
 )
 
@@ -75,13 +76,13 @@ class Driver:
         self.tell(Received(connection, [Frame(0, hello)]))
         return connection
 
-    def neighbour(self, connection: int) -> int:
+    def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B") -> int:
         """One that says that anything may be published behind it."""
         self.publications[connection] = self._sent[connection] = 0
-        self.tell(Opened(connection, "B"))
-        hello = Hello(PROTOCOL_VERSION, "broker", "B", "B-1", credit=1 << 22, address="B", delta=1)
+        self.tell(Opened(connection, name))
+        hello = Hello(PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, address=name, delta=1)
         self.tell(Received(connection, [Frame(0, hello)]))
-        self.ask(connection, SyncBegin(), TablesComplete(), Advertise(1, "B/*", "TRUE"))
+        self.ask(connection, SyncBegin(), Advertise(1, f"{name}/*", "TRUE"), TablesComplete())
         return connection
 
     def ask(self, connection: int, *messages: Message | PublicationBatch) -> None:
@@ -238,7 +239,7 @@ def test_a_client_with_many_subscriptions_leaves_step_by_step() -> None:
     broker.turns(1000)
     assert len(told(broker, neighbour)) == 1000
     broker.tell(Closed(alice, "it has gone"))
-    broker.turns(200)
+    broker.turns(400)
     assert not told(broker, neighbour)
     assert broker.longest <= ANSWERS_PER_TURN_MAX
 
@@ -251,7 +252,7 @@ def test_nobody_waits_for_a_client_that_has_left_and_whose_subscriptions_are_goi
     broker.tell(Closed(alice, "it has gone"))
     broker.ask(writer, publication(1, "c3"))
     assert broker.publications[alice] == 0
-    broker.turns(200)
+    broker.turns(400)
     assert broker.core.statistics()["routing"]["subscriptions"] == 0
 
 
@@ -264,7 +265,7 @@ def test_what_a_subscription_hides_is_revealed_step_by_step_before_it_goes() -> 
     (wide,) = told(broker, neighbour)
     broker.ask(alice, Unsubscribe(2, "wide"))
     broker.ask(alice, Subscribe(3, "wide", "price > 7"))  # the name may be used again at once
-    for _ in range(200):
+    for _ in range(400):
         broker.tell(Tick())
         known = told(broker, neighbour)
         assert wide in known or len(known) == 1001  # what it hides is never without a subscription
@@ -279,7 +280,7 @@ def test_another_filter_under_the_name_of_one_that_hides_much_is_no_long_turn() 
     broker.ask(bob, *subscriptions(1000, "place = {} AND cost > 1"))
     broker.turns(1000)
     broker.ask(alice, Subscribe(2, "wide", "price > 7"))
-    broker.turns(200)
+    broker.turns(400)
     assert len(told(broker, neighbour)) == 1001
     assert broker.longest <= ANSWERS_PER_TURN_MAX
 
@@ -291,11 +292,54 @@ def test_a_neighbour_hears_step_by_step_what_its_advertisement_meets_and_is_answ
     broker.turns(1000)
     neighbour = broker.neighbour(1)
     answered = 0
-    for _ in range(200):
+    for _ in range(400):
         answered = broker.done(neighbour)
         if answered:
             break
         broker.tell(Tick())
     assert answered
     assert len(told(broker, neighbour)) == 1000
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_a_neighbour_that_has_forgotten_everything_is_told_step_by_step() -> None:
+    broker = Driver()
+    neighbour, alice = broker.neighbour(1), broker.client(2)
+    broker.ask(alice, *subscriptions(1000, "place = {}"))
+    broker.turns(1000)
+    broker.tell(Closed(neighbour, "it was started again"))
+    broker.heard.clear()
+    again = broker.neighbour(3, "B-2")
+    broker.turns(400)
+    assert len(told(broker, again)) == 1000
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+    complete = [type(message) for message in broker.heard[again]].index(TablesComplete)
+    before = broker.heard[again][:complete]
+    assert sum(isinstance(message, Subscribe) for message in before) == 1000  # that is what it means
+
+
+def test_an_advertisement_that_goes_is_no_long_turn() -> None:
+    broker = Driver()
+    neighbour, alice = broker.neighbour(1), broker.client(2)
+    broker.ask(alice, *subscriptions(1000, "place = {}"))
+    broker.turns(1000)
+    broker.ask(neighbour, Unadvertise(2, "B/*"))
+    broker.turns(400)
+    assert not told(broker, neighbour)
+    assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_what_a_neighbour_does_not_repeat_goes_step_by_step() -> None:
+    broker = Driver()
+    second = broker.neighbour(4, "C-1", name="C")
+    neighbour = broker.neighbour(1)
+    broker.ask(neighbour, *[Subscribe(n, f"B/{n}", f"place = {n}") for n in range(10, 1010)])
+    broker.turns(1000)
+    assert len(told(broker, second)) == 1000
+    broker.tell(Closed(neighbour, "it was started again"))
+    again = broker.neighbour(3, "B-2")
+    asked = [message.request for message in broker.heard[again] if isinstance(message, Advertise)]
+    broker.ask(again, *map(Done, asked), Subscribe(7, "B/77", "place = 77"))
+    broker.turns(400)
+    assert told(broker, second) == {"B/77"}
     assert broker.longest <= ANSWERS_PER_TURN_MAX

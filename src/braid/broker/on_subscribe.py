@@ -44,7 +44,7 @@ UTF8_BYTES_MAX = 4
 # Characters of a filter that the audit log shows.
 FILTER_SHOWN_MAX = 300
 # Subscriptions that are removed together when a client leaves: a few milliseconds.
-LEAVING_PER_STEP = 32
+LEAVING_PER_STEP = 16
 
 
 class SubscriptionDesk:
@@ -84,6 +84,8 @@ class SubscriptionDesk:
         self._leaving: list[str] = []
         """Subscriptions of clients that have left, which are still in the tables."""
         self._leaving_advertisements: list[str] = []
+        self._dropping: dict[Link, list[str]] = {}
+        """What neighbours did not repeat, the first ones last."""
         self._until_told: dict[str, list[Callable[[], None]]] = {}
         """By neighbour: who waits until it knows what its advertisements meet."""
         self._far = postroom.settings.delta > 1
@@ -229,11 +231,13 @@ class SubscriptionDesk:
     @property
     def unfinished(self) -> bool:
         """Whether there is something left for `step`."""
-        return bool(self._leaving or self._leaving_advertisements or self.tables.unfinished)
+        return bool(self._leaving or self._leaving_advertisements or self._dropping or self.tables.unfinished)
 
     def step(self) -> None:
         """Go on with what would have taken too long at once."""
         self._let_leave()
+        for link in list(self._dropping):
+            self._drop_some(link)
         if self.tables.unfinished:
             self._inform(self.tables.step())
             for name in [name for name in self._until_told if not self.tables.telling(name)]:
@@ -369,13 +373,15 @@ class SubscriptionDesk:
 
     def synchronise(self, link: Link) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
-        # It may see further than in the last one, or less far.
-        self.tables.reanchor(link.name)
-        self._inform(self.tables.told_to(link.name))
+        if self._far:
+            # It may see further than in the last one, or less far.
+            self.tables.reanchor(link.name)
+        self._inform(self.tables.tell_anew(link.name))
         link.outstanding.session_begun()
 
     def mark_stale(self, link: Link) -> None:
         """The neighbour is about to say everything anew: what it does not repeat will be stale."""
+        self._dropping.pop(link, None)
         subscriptions, advertisements = self.tables.from_link(link.name)
         link.stale_subscriptions = set(subscriptions)
         link.stale_advertisements = set(advertisements)
@@ -384,13 +390,24 @@ class SubscriptionDesk:
         """The neighbour has said everything: what it did not repeat goes."""
         for key in link.stale_subscriptions:
             self.installations.cancel(key, link.name)
-        self._inform(self.tables.unsubscribe(sorted(link.stale_subscriptions), origin=link.name))
+        self._dropping[link] = sorted(link.stale_subscriptions, reverse=True)
+        self._drop_some(link)
         self._inform(self.tables.unadvertise(sorted(link.stale_advertisements), origin=link.name))
-        link.stale_subscriptions = set()
         link.stale_advertisements = set()
+
+    def _drop_some(self, link: Link) -> None:
+        """Remove some of what a neighbour did not repeat; what it has repeated since stays."""
+        keys = self._dropping[link]
+        going = [key for key in reversed(keys[-LEAVING_PER_STEP:]) if key in link.stale_subscriptions]
+        del keys[-LEAVING_PER_STEP:]
+        link.stale_subscriptions.difference_update(going)
+        self._inform(self.tables.unsubscribe(going, origin=link.name))
+        if not keys:
+            del self._dropping[link]
 
     def remove_link(self, link: Link) -> None:
         """The link is no more, and nothing comes from behind it."""
+        self._dropping.pop(link, None)
         for key in self.tables.from_link(link.name)[0]:
             self.installations.cancel(key, link.name)
         self._inform(self.tables.remove_link(link.name))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["WORK_PER_TURN", "Turns"]
 
 # A unit is some twenty microseconds of an ordinary machine, so that a turn stays well below ten milliseconds.
-WORK_PER_TURN = 256
+WORK_PER_TURN = 128
 # What one client may take of a turn while others stand in line as well.
 WORK_PER_CLIENT = 32
 # Requests change tables at every broker on the way; what else there is costs next to nothing.
@@ -156,13 +156,17 @@ class Turns:
         for connection in list(self._neighbours):
             if budget > 0:
                 budget -= self._serve(connection, self._neighbours[connection], budget)
-        for _ in range(len(self._clients)):
-            if budget <= 0:
-                break
-            connection, line = next(iter(self._clients.items()))
-            self._clients.move_to_end(connection)
-            if line.open and line.not_before_us <= self._postroom.now_us:
-                budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
+        ready = True
+        while ready and budget > 0:
+            ready = False
+            for _ in range(len(self._clients)):
+                if budget <= 0 or not self._clients:
+                    break
+                connection, line = next(iter(self._clients.items()))
+                self._clients.move_to_end(connection)
+                if line.open and line.not_before_us <= self._postroom.now_us:
+                    ready = True
+                    budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
         self._find_due()
 
     def review(self) -> None:

@@ -44,6 +44,9 @@ TAIL_COST_MAX = 2048
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
+# Filters that come or go for each step of what is under way. A step takes in more than ten times as many, so
+# that a tail is sealed before the next one is full, and segments are merged before as many have come again.
+CHANGES_PER_STEP = 8
 # So few pairs of a publication and a filter are quickest looked at one by one.
 FEW_PAIRS = 16
 # Publications are matched so many at a time, to bound the memory of a very large batch.
@@ -126,6 +129,7 @@ class FilterIndex(Generic[Key]):
         """Becomes a segment, while new filters wait in the other tail."""
         self._sealing: _Job | None = None
         self._merge: _Job | None = None
+        self._changes = 0
         self.add_many(items)
 
     def __len__(self) -> int:
@@ -153,7 +157,7 @@ class FilterIndex(Generic[Key]):
         self._tail.add(self._occupy(key, filter, group), filter)
         if len(self._tail) >= TAIL_MAX:
             self._seal()
-        self._work()
+        self._work_along()
 
     def add_many(self, items: Iterable[tuple[Any, ...]]) -> None:
         """Add `(key, filter)` or `(key, filter, group)` tuples, quicker than one by one.
@@ -183,7 +187,7 @@ class FilterIndex(Generic[Key]):
         for _ in added:  # as many steps as single adds would have taken
             if self._merge is None and self._sealing is None:
                 break
-            self._work()
+            self._work_along()
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key."""
@@ -207,7 +211,7 @@ class FilterIndex(Generic[Key]):
                 self._drop(home)
             elif segment.dead * 2 > segment.size:
                 self._schedule()
-        self._work()
+        self._work_along()
 
     def match(self, attributes: Attributes) -> set[Key]:
         """The keys of the filters that a publication satisfies."""
@@ -463,6 +467,13 @@ class FilterIndex(Generic[Key]):
         members = np.flatnonzero(np.isin(self._home[: len(self._keys)], numbers)).tolist()
         slots = [slot for slot in members if self._keys[slot] is not _NO_KEY]
         self._merge = _Job(slots, self._plan(slots), sources=numbers)
+
+    def _work_along(self) -> None:
+        """A step of what is under way for every few changes: so it ends before the next of its kind begins,
+        and many changes in a row are not many steps in a row."""
+        self._changes += 1
+        if self._changes % CHANGES_PER_STEP == 0:
+            self._work()
 
     def _work(self) -> None:
         """One bounded step of what is under way."""

@@ -68,6 +68,15 @@ class AnchoredEntries:
         """Everything the neighbour knows."""
         return [(key, filter, anchor) for anchor, known in self._sets.items() for key, filter in known.told()]
 
+    def told_entry(self, key: str) -> tuple[Filter, Anchor] | None:
+        """Under which filter and anchor the neighbour knows a key; None if it does not."""
+        anchor = self._anchors.get(key)
+        for each in (*((anchor,) if anchor is not None else ()), *self._unfinished):
+            filter = self._sets[each].told_filter(key)
+            if filter is not None:
+                return filter, each
+        return None
+
     def hides_many(self, key: str) -> bool:
         """Whether much would have to be revealed at once if this key meant something else from now on."""
         anchor = self._anchors.get(key)

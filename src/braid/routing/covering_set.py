@@ -139,6 +139,11 @@ class CoveringSet:
         """Everything the neighbour knows."""
         return [(form.told, form.filter) for form in self._index if form.told is not None]
 
+    def told_filter(self, key: str) -> Filter | None:
+        """What the neighbour knows under a key; None if nothing."""
+        form = self._retiring.get(key) or self._form_of.get(key)
+        return form.filter if form is not None and form.told == key else None
+
     def coverer(self, key: str) -> str | None:
         """The key itself if it was told, otherwise the one that hides it; None for an unknown key."""
         form = self._form_of.get(key)

@@ -88,6 +88,10 @@ class Neighbour:
         self._heard = OverlapIndex()
         self.postponed: dict[str, None] = {}
         """Subscriptions that its advertisements meet and that it has not been told of yet."""
+        self.unwanted: dict[str, None] = {}
+        """Subscriptions that it was told for the sake of advertisements that are gone."""
+        self.again: dict[str, None] = {}
+        """Subscriptions that it was told in an earlier session and has to be told in this one."""
 
     # What it offers.
 
@@ -135,16 +139,27 @@ class Neighbour:
             self._agenda[self.link] = self
         return self._tells(kind, change)
 
-    def postpone(self, keys: Iterable[str]) -> None:
-        """Tell it of these subscriptions later."""
-        self.postponed.update(dict.fromkeys(keys))
-        if self.postponed:
+    def later(self, line: dict[str, None], keys: Iterable[str]) -> None:
+        """Do something about these subscriptions in one of the next steps."""
+        line.update(dict.fromkeys(keys))
+        if line:
             self._agenda[self.link] = self
+
+    @property
+    def telling(self) -> bool:
+        """Whether it has not been told of all that it must know."""
+        return bool(self.postponed or self.again)
 
     @property
     def unfinished(self) -> bool:
         """Whether there is something left to do for it."""
-        return bool(self.postponed) or any(entries.unfinished for entries in self._entries.values())
+        return self.telling or bool(self.unwanted) or any(each.unfinished for each in self._entries.values())
+
+    def tell_again(self, keys: Iterable[str]) -> list[Tell]:
+        """Those of these subscriptions that it is still to know, in a session that has begun anew."""
+        kind = Kind.SUBSCRIPTION
+        told = [(key, self._entries[kind].told_entry(key)) for key in keys]
+        return [Tell(self.link, kind.news, key, *entry) for key, entry in told if entry is not None]
 
     def step(self, entries_max: int) -> list[Tell]:
         """Go on with what a change has left, so many entries at most."""

@@ -22,6 +22,7 @@ from braid.errors import LocalProtocolError
 from braid.language.filters import Filter
 from braid.matching.matcher import Matcher, OwnMatching
 from braid.routing.anchored_entries import HERE, Anchor
+from braid.routing.entries import Entries, Entry
 from braid.routing.multipath import Anchored
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
@@ -39,7 +40,7 @@ __all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
 ANYTHING = Filter("TRUE")
 
 # Entries that one step looks at: a few milliseconds.
-ENTRIES_PER_STEP = 32
+ENTRIES_PER_STEP = 16
 
 
 class RoutingStatistics(NamedTuple):
@@ -48,63 +49,6 @@ class RoutingStatistics(NamedTuple):
     subscriptions: int
     advertisements: int
     links: dict[str, LinkStatistics]
-
-
-class _Entry(NamedTuple):
-    number: int
-    """Rises with every entry, so that what comes out of sets can be put in order."""
-    filter: Filter
-    origin: Hashable
-    anchor: Anchor
-    """The broker at or beyond a neighbour that publications can be sent to; `HERE` where nobody asks."""
-    destination: Hashable
-    """What matching names for it."""
-
-
-class _Entries:
-    """The subscriptions or the advertisements, by key and by origin."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
-        self._by_origin: dict[Hashable, dict[str, None]] = {}
-        self._number_last = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: str) -> _Entry | None:
-        return self._entries.get(key)
-
-    def __getitem__(self, key: str) -> _Entry:
-        return self._entries[key]
-
-    def from_origin(self, origin: Hashable) -> list[str]:
-        return list(self._by_origin.get(origin, ()))
-
-    def items_elsewhere(
-        self, origin: Hashable, keys: Iterable[str] | None = None
-    ) -> list[tuple[str, Filter]]:
-        """The given ones (or all) that did not come from `origin`, in the order of their arrival."""
-        if keys is None:
-            chosen = list(self._entries)
-        else:
-            chosen = sorted(keys, key=lambda key: self._entries[key].number)
-        return [(key, self._entries[key].filter) for key in chosen if self._entries[key].origin != origin]
-
-    def put(self, key: str, filter: Filter, origin: Hashable, anchor: Anchor = HERE) -> _Entry:
-        self._number_last += 1
-        destination = Anchored(str(origin), anchor.broker, anchor.exact) if anchor.broker else origin
-        entry = self._entries[key] = _Entry(self._number_last, filter, origin, anchor, destination)
-        self._by_origin.setdefault(origin, {})[key] = None
-        return entry
-
-    def pop(self, key: str) -> _Entry:
-        entry = self._entries.pop(key)
-        siblings = self._by_origin[entry.origin]
-        del siblings[key]
-        if not siblings:
-            del self._by_origin[entry.origin]
-        return entry
 
 
 class RoutingTables:
@@ -141,8 +85,8 @@ class RoutingTables:
         self._neighbours: dict[str, Neighbour] = {}
         self._agenda: dict[str, Neighbour] = {}
         """Neighbours for whom something is left for `step`."""
-        self._subscriptions = _Entries()
-        self._advertisements = _Entries()
+        self._subscriptions = Entries()
+        self._advertisements = Entries()
         self._overlaps = OverlapIndex()
         self._destinations: Counter[Hashable] = Counter()
         """Those that matching can name, with how many subscriptions they have."""
@@ -267,7 +211,7 @@ class RoutingTables:
             found.append((key, filter, self._anchor_at(neighbour, entry) if entry is not None else HERE))
         return found
 
-    def _anchor_at(self, neighbour: Neighbour, entry: _Entry) -> Anchor:
+    def _anchor_at(self, neighbour: Neighbour, entry: Entry) -> Anchor:
         if self._neighbour(entry.origin) is None:
             return self.anchor_for(neighbour.link, None)
         return self.anchor_for(
@@ -369,7 +313,7 @@ class RoutingTables:
             met = self._subscriptions.items_elsewhere(origin, keys)
         known = neighbour.entries(Kind.SUBSCRIPTION)
         wanted = [(key, filter) for key, filter in met if key not in known and filter.satisfiable]
-        neighbour.postpone(key for key, _ in wanted[ENTRIES_PER_STEP:])
+        neighbour.later(neighbour.postponed, (key for key, _ in wanted[ENTRIES_PER_STEP:]))
         return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted[:ENTRIES_PER_STEP]))
 
     # Long work.
@@ -383,8 +327,12 @@ class RoutingTables:
         """Go on with what would have taken too long at once, a bounded amount for each neighbour."""
         tells: list[Tell] = []
         for neighbour in list(self._agenda.values()):
-            if neighbour.postponed:
+            if neighbour.again:
+                tells += neighbour.tell_again(_taken(neighbour.again))
+            elif neighbour.postponed:
                 tells += self._tell_postponed(neighbour)
+            elif neighbour.unwanted:
+                tells += self._untell_unwanted(neighbour, _taken(neighbour.unwanted))
             else:
                 tells += neighbour.step(ENTRIES_PER_STEP)
             if not neighbour.unfinished:
@@ -392,9 +340,9 @@ class RoutingTables:
         return tells
 
     def telling(self, link: str) -> bool:
-        """Whether a neighbour has not been told of all the subscriptions that its advertisements meet."""
+        """Whether a neighbour has not been told of all that it must know."""
         neighbour = self._neighbours.get(link)
-        return neighbour is not None and bool(neighbour.postponed)
+        return neighbour is not None and neighbour.telling
 
     def hides_many(self, key: str) -> bool:
         """Whether a subscription hides so many that its key should not be given to another one."""
@@ -403,8 +351,7 @@ class RoutingTables:
     def _tell_postponed(self, neighbour: Neighbour) -> list[Tell]:
         known = neighbour.entries(Kind.SUBSCRIPTION)
         wanted = []
-        for key in list(islice(neighbour.postponed, ENTRIES_PER_STEP)):
-            del neighbour.postponed[key]
+        for key in _taken(neighbour.postponed):
             entry = self._subscriptions.get(key)
             # It may have gone meanwhile, or come another way, or the advertisement has gone.
             if (
@@ -432,7 +379,15 @@ class RoutingTables:
         met: set[str] = set()
         for filter in gone:
             met.update(known if str(filter) == "TRUE" else self._overlaps.find(filter))
-        unwanted = [key for key in known if key in met and not neighbour.wants(known.filter_of(key))]
+        touched = [key for key in known if key in met]
+        # The latest go first: what was told first hides others, which would have to be told for a moment.
+        neighbour.later(neighbour.unwanted, reversed(touched[:-ENTRIES_PER_STEP]))
+        return self._untell_unwanted(neighbour, touched[-ENTRIES_PER_STEP:])
+
+    def _untell_unwanted(self, neighbour: Neighbour, keys: Iterable[str]) -> list[Tell]:
+        """Untell those of these that no advertisement of the neighbour meets any more."""
+        known = neighbour.entries(Kind.SUBSCRIPTION)
+        unwanted = [key for key in keys if key in known and not neighbour.wants(known.filter_of(key))]
         return neighbour.change(Kind.SUBSCRIPTION, unwanted, [])
 
     # Questions.
@@ -445,6 +400,15 @@ class RoutingTables:
             for kind in Kind
             for key, filter, anchor in neighbour.entries(kind).told()
         ]
+
+    def tell_anew(self, link: str) -> list[Tell]:
+        """The same for a neighbour that has forgotten it all; many subscriptions are told step by step."""
+        tells = self.told_to(link)
+        neighbour = self._neighbours[link]
+        neighbour.again.clear()
+        subscriptions = [tell.key for tell in tells if tell.verb is Verb.SUBSCRIBE]
+        neighbour.later(neighbour.again, subscriptions[ENTRIES_PER_STEP:])
+        return tells[: len(tells) - len(neighbour.again)]
 
     def representative(self, link: str, key: str) -> str | None:
         """The key under which a neighbour knows a subscription: its own, or that of one which covers it.
@@ -505,7 +469,7 @@ class RoutingTables:
             self._enter_index_here({key: self._subscriptions[key] for key in self.matcher})
         return self._matcher_here.reached(batches)
 
-    def _enter_index(self, entries: Mapping[str, _Entry]) -> None:
+    def _enter_index(self, entries: Mapping[str, Entry]) -> None:
         self.matcher.add_many([(key, entry.filter, entry.destination) for key, entry in entries.items()])
         self._enter_index_here(entries)
         for key, entry in entries.items():
@@ -514,7 +478,7 @@ class RoutingTables:
             if entry.filter == ANYTHING:
                 self._takes_all[entry.destination] += 1
 
-    def _enter_index_here(self, entries: Mapping[str, _Entry]) -> None:
+    def _enter_index_here(self, entries: Mapping[str, Entry]) -> None:
         if self._matcher_here is not None:
             here = {key: each for key, each in entries.items() if self._neighbour(each.origin) is None}
             self._keys_here |= here.keys()
@@ -522,7 +486,7 @@ class RoutingTables:
                 [(key, entry.filter, entry.destination) for key, entry in here.items()]
             )
 
-    def _leave_index(self, key: str, entry: _Entry) -> None:
+    def _leave_index(self, key: str, entry: Entry) -> None:
         self.matcher.remove(key)
         if self._matcher_here is not None and key in self._keys_here:
             self._keys_here.discard(key)
@@ -540,7 +504,7 @@ class RoutingTables:
             {link: neighbour.statistics() for link, neighbour in self._neighbours.items()},
         )
 
-    def _known(self, entries: _Entries, keys: Iterable[str], origin: Hashable) -> list[str]:
+    def _known(self, entries: Entries, keys: Iterable[str], origin: Hashable) -> list[str]:
         """Those of the keys that are there, once each."""
         return [
             key
@@ -570,6 +534,14 @@ class RoutingTables:
 def _unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, Anchor]]:
     """Advertisements have no anchor: they are told of wherever they come from."""
     return [(key, filter, HERE) for key, filter in items]
+
+
+def _taken(line: dict[str, None]) -> list[str]:
+    """As many as one step looks at, taken out of a line."""
+    keys = list(islice(line, ENTRIES_PER_STEP))
+    for key in keys:
+        del line[key]
+    return keys
 
 
 def _count_off(counter: Counter[Hashable], destination: Hashable) -> None:
