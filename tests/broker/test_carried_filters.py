@@ -182,15 +182,14 @@ def test_a_log_with_a_filter_that_cannot_be_read_is_set_aside() -> None:
     (note,) = [note for _, note in network.notes if "set aside" in note.what]
     assert note.level == "error"
     assert note.fields["log"] == key
-    statistics = network.cores["A"].statistics()
-    assert list(statistics["durable_logs_set_aside"]) == [key]
+    assert network.cores["A"].statistics()["durable_logs_set_aside"] == 1
     # Its rows are kept, and dropping it removes them.
     assert store.read(key, 0, 10, 1 << 20)
     reader.ask(DropDurable(4, "broken"))
     network.run(us=1_000_000)
     assert 4 in [done.request for done in reader.answers(Done)]
     assert key not in [log.name for log in store.state().logs]
-    assert not network.cores["A"].statistics()["durable_logs_set_aside"]
+    assert network.cores["A"].statistics()["durable_logs_set_aside"] == 0
 
 
 @pytest.mark.parametrize("verb", ["subscribe", "advertise"])

@@ -171,7 +171,7 @@ class OperatorDesk:
                 }
                 for log in self._durables.logs.values()
             },
-            "durable_logs_set_aside": dict(self._durables.set_aside),
+            "durable_logs_set_aside": len(self._durables.set_aside),
             "store_unsafe_bytes": self._durables.unsafe_bytes,
             "store_failed": self._durables.work.failed,
             "disk_low": self._durables.pressure.disk_low,

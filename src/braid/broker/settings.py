@@ -58,7 +58,9 @@ class BrokerSettings:
     hops_max: int = 64
     """Links a publication may cross. It must exceed the longest path of the network; a loop ends there."""
     frame_bytes_max: int = FRAME_BYTES_MAX
-    """The largest frame accepted. Higher: larger bodies, more memory per connection."""
+    """The largest frame that is read. Clients may send 16 KiB less, which leaves room for what brokers add.
+    What does not fit into the frames of a neighbour is left out for it, so let all brokers have the same.
+    Higher: larger bodies, more memory per connection."""
     strategy: str = "S0"
     """How publications are forwarded: S0 along the tree; S1 and S2 past brokers that are not interested, over
     soft links (S2 with more copies); SH by S1 while the uplink is busy and by S2 otherwise; SB to sets of

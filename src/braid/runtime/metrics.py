@@ -68,6 +68,7 @@ _GAUGES: Final = {
     "links": "Neighbours that are known, linked or not.",
     "links_up": "Neighbours with a connection.",
     "ready": "1 when publications are accepted.",
+    "durable_logs_set_aside": "Logs that are not used because their filters cannot be read.",
     "store_unsafe_bytes": "Bytes handed to the store and not yet safe on disk.",
     "store_failed": "1 when the store takes nothing; the log says whether it is tried again.",
     "disk_low": "1 when the disk is nearly full and publishers of stored publications wait.",
