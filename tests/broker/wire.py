@@ -204,6 +204,8 @@ class Network:
         self.full_stores: set[str] = set()
         """Those whose disk is full: they can be read, and refuse all work."""
         self.refused_work: Counter[str] = Counter()
+        self.change: Callable[[str, str, Frame], Frame | None] | None = None
+        """What becomes of a frame between brokers, from whom and to whom; None: it is lost."""
         self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
         """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
@@ -396,7 +398,11 @@ class Network:
             if isinstance(other, WireClient):
                 other.receive(self._crossed(other.decoder, effect.frames))
             elif (name, other[0]) not in self.holes:
-                self._arrive(other, effect.frames)
+                sent = effect.frames
+                if self.change is not None:
+                    changed = [self.change(name, other[0], frame) for frame in sent]
+                    sent = [frame for frame in changed if frame is not None]
+                self._arrive(other, sent)
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):

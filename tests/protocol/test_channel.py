@@ -391,7 +391,7 @@ def test_no_credit_is_given_while_it_is_withheld() -> None:
     channel.hold_credit("full")
     first = batch_of(1, 500, care=False)
     channel.accept(Frame(1, first))
-    assert channel.acknowledgement() == Acknowledgement(1, 0, 1000)
+    assert channel.acknowledgement() == Acknowledgement(1, 0, 1000, held=True)
     assert not channel.release_credit("unheard of")
     assert not channel.release_credit("slow")
     assert channel.withheld

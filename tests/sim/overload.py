@@ -45,10 +45,10 @@ def left_over(world: World) -> list[str]:
             if party.behind_since_us is not None:
                 found.append(f"{host}: {party.name} counts as behind")
             found += [
-                f"{host}: {party.name} has given back {sending.room} of {channel._peer_window} bytes "
+                f"{host}: {party.name} has given back {sending.room} of {sending.window} bytes "
                 f"of credit for class {number}"
                 for number, sending in channel._sending.items()
-                if channel.connected and sending.room < channel._peer_window
+                if channel.connected and sending.room < sending.window
             ]
     for name, station in sorted(world.endpoints.items()):
         if isinstance(station, Station) and not station.channel.idle:

@@ -18,6 +18,7 @@ from braid.broker.draining import Draining
 from braid.broker.express import Express
 from braid.broker.identities import Identities
 from braid.broker.joining import joined
+from braid.broker.liveness import Liveness
 from braid.broker.on_ask import OperatorDesk
 from braid.broker.on_delegated import DelegatedDesk
 from braid.broker.on_durable import DurableDesk
@@ -185,6 +186,7 @@ class BrokerCore:
             send_away=self._broken,
             end=self._end,
         )
+        self._liveness = Liveness(self._postroom)
         self._operator = OperatorDesk(
             incarnation,
             self._postroom,
@@ -556,18 +558,15 @@ class BrokerCore:
         self._turns.review()
         self._durables.work.review()
         self._admission.review()
-        for party in list(self._reception.parties.values()):
+        parties = list(self._reception.parties.values())
+        for party in parties:
             self._publish.tell_apart(party)
-            silent_us = now_us - party.heard_at_us
-            stalled = self._postroom.stalled(party)
-            if silent_us > 3 * self.settings.heartbeat_us and party.connection is not None:
-                self._broken(party.connection, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s")
-            elif stalled and party.connection is not None and not all(each.is_stream for each in stalled):
-                self._broken(party.connection, "slow", "the client holds up others and does not read")
-            elif silent_us > self.settings.heartbeat_us and not party.pinged:
-                party.pinged = True
-                self._postroom.aside(party, Ping(now_us))
-            for stream in stalled:
+        for party, code, reason in self._liveness.review(parties):
+            if party.connection is not None:
+                self._broken(party.connection, code, reason)
+                self._delegated.leave(party)
+        for party in parties:
+            for stream in self._postroom.stalled(party):
                 if party.connection is not None:
                     self._express.forget()
                     self._streams.give_up(stream)

@@ -67,7 +67,7 @@ class Draining:
         parties: list[Party] = [
             *self._reception.clients,
             *self._links.links.values(),
-            *self._mesh.incoming.values(),
+            *self._mesh.soft.all(),
         ]
         for party in parties:
             party.channel.hold_credit(_REASON)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
-from braid.broker.parties import FREE, ON_TREE
+from braid.broker.parties import FREE, ON_TREE, Link
 from braid.broker.settling import shared_care
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
@@ -223,6 +223,12 @@ class DelegatedDesk:
         if unknown:
             since_us = self._postroom.now_us if since_us is None else since_us
             self._wait(batch.readdressed(target=batch.target, route=unknown), next(cares), since_us)
+
+    def leave(self, party: Party) -> None:
+        """The connection to a neighbour was given up: what may take any link takes another, if it can."""
+        if isinstance(party, Link):
+            for batch, care in party.channel.withdraw_waiting(FREE):
+                self.again(batch, care)
 
     # What is done here.
 

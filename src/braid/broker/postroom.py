@@ -64,6 +64,8 @@ class Counters:
     unreadable: int = 0
     """Subscriptions and advertisements of neighbours whose filters could not be read."""
     resent_frames: int = 0
+    stalled: int = 0
+    """Connections to brokers that were given up because nothing moved on them."""
     matched_batches: int = 0
     match_ns: int = 0
     """Time spent matching them, where the driver lends a stopwatch."""

@@ -86,7 +86,9 @@ class BrokerSettings:
     client_queue_bytes_max: int = 16 * 1024 * 1024
     """Publications waiting for one client. Beyond it the subscription's own choice decides."""
     stall_us_max: int = 30_000_000
-    """How long a client may keep others waiting without reading anything, before it is disconnected."""
+    """How long a client may keep others waiting without reading anything, before it is disconnected; and how
+    long a connection to another broker may carry nothing although something waits, before it is made anew.
+    Higher: slow readers and stuck connections are borne longer."""
     heartbeat_us: int = 2_000_000
     """Silence after which a peer is asked whether it is there; after three times as long it is given up.
     Lower: failures are noticed sooner, more small messages."""

@@ -83,6 +83,7 @@ class Channel(Incoming, Generic[Care]):
         "left_out",
         "passing",
         "telling",
+        "told_to_wait",
         "unacknowledged_bytes",
         "unacknowledged_messages",
         "unsettled_bytes",
@@ -125,6 +126,8 @@ class Channel(Incoming, Generic[Care]):
         self.left_out: list[tuple[PublicationBatch, Care | None]] = []
         """Publications that the peer can never read, for the owner to report; and who waited for them, unless
         other parts of their batch were sent."""
+        self.told_to_wait = False
+        """Whether the peer says that it keeps credit back on purpose."""
         self.telling = False
         """Set by the owner while it means to acknowledge in a while."""
         self.holding = False
@@ -312,6 +315,7 @@ class Channel(Incoming, Generic[Care]):
         for sending, credit in granted:
             sending.grant(credit)
         self._peer_received, self._peer_settled = received, settled
+        self.told_to_wait = acknowledgement.held
         return self._release()
 
     def settled_apart(self, frames: Iterable[int]) -> list[Care]:
@@ -386,6 +390,16 @@ class Channel(Incoming, Generic[Care]):
     def sent(self) -> int:
         """The number of the last frame that was sent."""
         return self._sent
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something was sent that is not known to have arrived."""
+        return bool(self._unacknowledged)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Publications that were sent since the session began."""
+        return sum(sending.sent_bytes for sending in self._sending.values())
 
     @property
     def idle(self) -> bool:
@@ -502,6 +516,14 @@ class Channel(Incoming, Generic[Care]):
             sending.waiting_bytes = 0
         self.waiting_bytes = 0
 
+    def withdraw_waiting(self, number: int) -> list[tuple[PublicationBatch, Care | None]]:
+        """Take back the publications of one class that were not sent, with who waits for them, in order."""
+        sending = self._class(number)
+        waiting, sending.waiting = sending.waiting, deque()
+        self.waiting_bytes -= sending.waiting_bytes
+        sending.waiting_bytes = 0
+        return [(each.body, each.care) for each in waiting if isinstance(each.body, PublicationBatch)]
+
     def withdraw(self) -> list[tuple[PublicationBatch, Care | None]]:
         """Take back all publications that the peer may not have, with who waits for them, in order.
 
@@ -578,6 +600,7 @@ class Channel(Incoming, Generic[Care]):
         self._forget_sent()
         self._clear_waiting()
         self._sent = self._peer_received = self._peer_settled = 0
+        self.told_to_wait = False
         self._peer_window = credit
         for number, sending in self._sending.items():
             sending.restart(class_window(number, credit))

@@ -263,9 +263,10 @@ class Incoming:
         """What to tell the peer now, or None if it knows everything."""
         state = (self.received, self.settled)
         news = state != self._told
-        withheld = bool(self._holds)
+        withheld = held = bool(self._holds)
         credits: list[tuple[int, int]] = []
         for number, receiving in self._receiving.items():
+            held = held or bool(receiving.holds)
             if receiving.grant(withheld or bool(receiving.holds)):
                 news = True
                 if number:
@@ -277,4 +278,4 @@ class Incoming:
         self._prompt = False
         if 0 < self._careful_first <= self.settled:
             self._careful_first = self.settled + 1 if self.settled < self._careful_last else 0
-        return Acknowledgement(*state, self._receiving[0].granted, credits)
+        return Acknowledgement(*state, self._receiving[0].granted, credits, held)

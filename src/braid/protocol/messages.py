@@ -154,6 +154,8 @@ class Acknowledgement(_Message, tag=7, frozen=True):
     """Bytes of publications of class 0, counted from the start of the session."""
     credits: list[tuple[int, int]] = []
     """The same for other classes, as far as it has changed: (class, bytes)."""
+    held: bool = False
+    """Whether some credit is kept back on purpose: what waits for it is to wait."""
 
 
 class Subscribe(_Message, tag=10, frozen=True):

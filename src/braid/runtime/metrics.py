@@ -59,6 +59,7 @@ _COUNTERS: Final = {
     "oversized": "Publications and filters left out for a party that reads only smaller frames.",
     "unreadable": "Subscriptions and advertisements of neighbours whose filters could not be read.",
     "resent_frames": "Frames sent again after a connection was lost.",
+    "stalled": "Connections to brokers given up because nothing moved on them.",
     "matched_batches": "Batches matched against the subscriptions.",
 }
 _GAUGES: Final = {

@@ -1,0 +1,115 @@
+"""Is whoever is connected still there, and does it take what is theirs?
+
+- A peer that says nothing is asked, and given up if it does not answer.
+- A client that holds others up and does not read is disconnected.
+- A connection between brokers that has something to carry and has carried nothing for long is given up too,
+  although its other end answers. The next one may do better; what waits on a soft link goes along the tree.
+
+A neighbour may be held up itself, for hours if something beyond it is down. It says so with its
+acknowledgements, and then another connection would change nothing. Operators hear of that now and then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from braid.broker.parties import Client, Link, SoftLink
+from braid.protocol.messages import Ping
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+
+__all__ = ["GivenUp", "Liveness"]
+
+STALLED = "stalled"
+
+
+class GivenUp(NamedTuple):
+    """A connection that is to be ended, and why."""
+
+    party: Party
+    code: str
+    reason: str
+
+
+class _Watch:
+    """Since when nothing has moved on a connection between brokers."""
+
+    __slots__ = ("arrived", "arrived_us", "noted_us", "sent", "sent_us")
+
+    def __init__(self, now_us: int) -> None:
+        self.arrived = self.sent = 0
+        self.arrived_us = self.sent_us = self.noted_us = now_us
+
+    def look(self, party: Party, now_us: int) -> None:
+        """Note what has moved, and what has no need to."""
+        channel = party.channel
+        if channel.peer_received != self.arrived or not channel.under_way:
+            self.arrived, self.arrived_us = channel.peer_received, now_us
+        waits = channel.waiting_bytes and not channel.holding
+        if channel.moved_bytes != self.sent or not waits:
+            self.sent, self.sent_us = channel.moved_bytes, now_us
+
+
+class Liveness:
+    """Looks after connections."""
+
+    def __init__(self, postroom: Postroom) -> None:
+        self._postroom = postroom
+        self._settings = postroom.settings
+        self._watches: dict[int, _Watch] = {}
+        """By connection."""
+
+    def review(self, parties: Collection[Party]) -> list[GivenUp]:
+        """Ask those who are silent; returns whose connections are to be given up."""
+        now_us = self._postroom.now_us
+        heartbeat_us = self._settings.heartbeat_us
+        given_up: list[GivenUp] = []
+        watches, self._watches = self._watches, {}
+        for party in parties:
+            connection = party.connection
+            if connection is None:
+                continue
+            if isinstance(party, Link | SoftLink):
+                self._watches[connection] = watches.get(connection) or _Watch(now_us)
+            silent_us = now_us - party.heard_at_us
+            if silent_us > 3 * heartbeat_us:
+                given_up.append(GivenUp(party, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s"))
+            elif (reason := self._stalled(party, connection, now_us)) is not None:
+                given_up.append(GivenUp(party, *reason))
+            elif silent_us > heartbeat_us and not party.pinged:
+                party.pinged = True
+                self._postroom.aside(party, Ping(now_us))
+        return given_up
+
+    def _stalled(self, party: Party, connection: int, now_us: int) -> tuple[str, str] | None:
+        """The code and the reason for which a party that does not take what is theirs is given up."""
+        oldest_us = now_us - self._settings.stall_us_max
+        if isinstance(party, Client):
+            stalled = self._postroom.stalled(party)
+            if all(each.is_stream for each in stalled):
+                return None  # if there are any, they are given up one by one
+            return "slow", "the client holds up others and does not read"
+        watch = self._watches[connection]
+        watch.look(party, now_us)
+        unanswered = watch.arrived_us < oldest_us
+        if not unanswered and watch.sent_us >= oldest_us:
+            return None
+        since_us = watch.arrived_us if unanswered else watch.sent_us
+        about = {
+            "neighbour": party.name,
+            "seconds": round((now_us - since_us) / 1e6, 1),
+            "waiting_bytes": party.channel.waiting_bytes,
+            "soft": isinstance(party, SoftLink),
+        }
+        if party.channel.told_to_wait and not unanswered and isinstance(party, Link):
+            if watch.noted_us < oldest_us:
+                watch.noted_us = now_us
+                self._postroom.note("warning", "a neighbour keeps us waiting", **about)
+            return None
+        self._postroom.counters.stalled += 1
+        self._postroom.note("warning", "nothing moves on a link", **about)
+        return STALLED, f"nothing has moved on this connection for {(now_us - since_us) / 1e6:.1f} s"
