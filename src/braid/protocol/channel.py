@@ -15,21 +15,21 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from heapq import merge
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from braid.errors import RemoteProtocolError
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.codec import Body, Frame
 from braid.protocol.fitting import fitted
-from braid.protocol.incoming import DELIVERY_CLASSES, Incoming, class_window
+from braid.protocol.incoming import DELIVERY_CLASSES, class_window
 from braid.protocol.outgoing import Outgoing, SendingClass
+from braid.protocol.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from braid.protocol.messages import Acknowledgement, Message
+    from braid.protocol.messages import Acknowledgement
 
 __all__ = ["Channel", "ChannelSettings"]
 
@@ -56,7 +56,7 @@ class ChannelSettings:
     """How long an acknowledgement may wait for company. Higher: fewer of them, later receipts."""
 
 
-class Channel(Incoming, Generic[Care]):
+class Channel(Waiting[Care]):
     """One side of a session. `Care` is the caller's type for those who wait for settlement.
 
     Args:
@@ -66,13 +66,8 @@ class Channel(Incoming, Generic[Care]):
 
     __slots__ = (
         "_cares",
-        "_in_line",
-        "_messages",
-        "_order",
         "_peer_received",
         "_peer_settled",
-        "_peer_window",
-        "_sending",
         "_sent",
         "_unacknowledged",
         "_unsettled",
@@ -87,7 +82,6 @@ class Channel(Incoming, Generic[Care]):
         "unacknowledged_bytes",
         "unacknowledged_messages",
         "unsettled_bytes",
-        "waiting_bytes",
         "writable",
     )
 
@@ -96,11 +90,6 @@ class Channel(Incoming, Generic[Care]):
         self.connected = False
         self.writable = True
         # Sending.
-        self._messages: deque[Outgoing[Care]] = deque()
-        self._in_line: deque[Outgoing[Care]] = deque()
-        """Messages that wait until all publications offered before them have gone."""
-        self._sending: dict[int, SendingClass[Care]] = {0: SendingClass(0)}
-        self._order = 0
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
         self._unsettled: OrderedDict[int, Body] = OrderedDict()
@@ -108,11 +97,8 @@ class Channel(Incoming, Generic[Care]):
         self._cares: dict[int, Care] = {}
         """By the number of a frame that was sent, who wants to hear that it is settled."""
         self._sent = 0
-        self._peer_window = 0
         self._peer_received = 0
         self._peer_settled = 0
-        self.waiting_bytes = 0
-        """Publications that have not been sent for lack of credit or connection."""
         self.unacknowledged_bytes = 0
         """Publications that were sent and are not known to have arrived."""
         self.unacknowledged_messages = 0
@@ -136,37 +122,6 @@ class Channel(Incoming, Generic[Care]):
         """Set by the owner if, while holding, those that nobody cares for may be sent all the same."""
 
     # Sending.
-
-    def _class(self, number: int) -> SendingClass[Care]:
-        found = self._sending.get(number)
-        if found is None:
-            found = self._sending[number] = SendingClass(class_window(number, self._peer_window))
-        return found
-
-    def offer(self, body: Body, care: Care | None = None) -> None:
-        """Put something in line."""
-        self._order += 1
-        if isinstance(body, PublicationBatch):
-            size = body.size
-            sending = self._class(body.target)
-            sending.waiting.append(Outgoing(body, size, care, self._order))
-            sending.waiting_bytes += size
-            self.waiting_bytes += size
-        else:
-            self._messages.append(Outgoing(body, 0, care))
-
-    def offer_in_line(self, message: Message) -> None:
-        """Put a message in line that must not overtake the publications before it."""
-        if not self.waiting_bytes and not self._in_line:
-            self.offer(message)
-            return
-        self._order += 1
-        self._in_line.append(Outgoing(message, 0, None, self._order))
-
-    def retract(self, unwanted: Callable[[Body], bool]) -> None:
-        """Take messages back that wait behind publications."""
-        if self._in_line:
-            self._in_line = deque(each for each in self._in_line if not unwanted(each.body))
 
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
@@ -418,111 +373,12 @@ class Channel(Incoming, Generic[Care]):
         """Publications waiting or kept: what a bound on this channel's memory is about."""
         return self.waiting_bytes + self.unacknowledged_bytes + self.unsettled_bytes
 
-    def backlog_bytes_of(self, number: int) -> int:
-        """The same of one class."""
-        sending = self._sending.get(number)
-        return sending.backlog_bytes if sending is not None else 0
-
-    def waiting_bytes_of(self, number: int) -> int:
-        """Publications of one class that have not been sent."""
-        sending = self._sending.get(number)
-        return sending.waiting_bytes if sending is not None else 0
-
-    def sent_bytes_of(self, number: int) -> int:
-        """Publications of one class that were sent since the session began."""
-        sending = self._sending.get(number)
-        return sending.sent_bytes if sending is not None else 0
-
-    @property
-    def waiting_messages(self) -> int:
-        """Messages that have not been sent."""
-        return len(self._messages) + len(self._in_line)
-
     @property
     def peer_received(self) -> int:
         """The number of the last frame that is known to have arrived."""
         return self._peer_received
 
-    # Changes of what waits.
-
-    def drop_oldest(self, bytes_max: int, target: int) -> int:
-        """Drop waiting publications, oldest first, until so many bytes wait; returns how many rows went.
-
-        Only those for one delivery class go, and those that somebody cares for stay.
-        """
-        sending = self._class(target)
-        dropped = 0
-        kept: deque[Outgoing[Care]] = deque()
-        while sending.waiting and self.waiting_bytes > bytes_max:
-            outgoing = sending.waiting.popleft()
-            if outgoing.care is not None or not isinstance(outgoing.body, PublicationBatch):
-                kept.append(outgoing)
-                continue
-            sending.waiting_bytes -= outgoing.size
-            self.waiting_bytes -= outgoing.size
-            dropped += len(outgoing.body)
-        kept.extend(sending.waiting)
-        sending.waiting = kept
-        return dropped
-
-    def refilter(self, keep: Callable[[PublicationBatch], PublicationBatch | None]) -> list[Care]:
-        """Replace every waiting batch by what `keep` leaves of it; returns who waited for what went."""
-        freed: list[Care] = []
-        waiting = list(self._waiting())
-        self._clear_waiting()
-        for outgoing in waiting:
-            body = keep(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
-            if body is not None:
-                self._class(body.target).wait(Outgoing(body, body.size, outgoing.care, outgoing.order))
-                self.waiting_bytes += body.size
-            elif outgoing.care is not None:
-                freed.append(outgoing.care)
-        return freed
-
-    def copy_waiting(
-        self,
-        number: int,
-        chosen: Callable[[PublicationBatch], PublicationBatch | None],
-        shared: Callable[[Care], tuple[Care, Care]],
-    ) -> None:
-        """Put in line, beside what waits in a class, what is `chosen` of it for another one.
-
-        Who waits for something of which there are two copies then waits for both: `shared` says how.
-        """
-        sending = self._class(number)
-        for outgoing in sending.waiting:
-            copy = chosen(outgoing.body) if isinstance(outgoing.body, PublicationBatch) else None
-            if copy is None:
-                continue
-            care = outgoing.care
-            if care is not None:
-                outgoing.care, care = shared(care)
-            self._class(copy.target).wait(Outgoing(copy, copy.size, care, outgoing.order))
-            self.waiting_bytes += copy.size
-
-    def drop_waiting(self, number: int) -> tuple[int, list[Care]]:
-        """Drop what waits in a class; returns how many rows, and who waited for them."""
-        sending = self._class(number)
-        self.waiting_bytes -= sending.waiting_bytes
-        return sending.drop_waiting()
-
-    def _waiting(self) -> Iterator[Outgoing[Care]]:
-        """All batches that wait, in the order in which they were offered."""
-        return merge(*(sending.waiting for sending in self._sending.values()), key=lambda each: each.order)
-
-    def _clear_waiting(self) -> None:
-        for sending in self._sending.values():
-            sending.waiting = deque()
-            sending.waiting_bytes = 0
-        self.waiting_bytes = 0
-
-    def withdraw_waiting(self, number: int) -> list[tuple[PublicationBatch, Care | None]]:
-        """Take back the publications of one class that were not sent, with who waits for them, in order."""
-        sending = self._class(number)
-        waiting, sending.waiting = sending.waiting, deque()
-        self.waiting_bytes -= sending.waiting_bytes
-        sending.waiting_bytes = 0
-        return [(each.body, each.care) for each in waiting if isinstance(each.body, PublicationBatch)]
+    # Taking everything back.
 
     def withdraw(self) -> list[tuple[PublicationBatch, Care | None]]:
         """Take back all publications that the peer may not have, with who waits for them, in order.
