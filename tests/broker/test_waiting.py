@@ -171,3 +171,41 @@ def test_a_reader_hears_that_another_connection_took_its_log_over() -> None:
     second.publish({"x": 1})
     network.run(us=100_000)
     assert (len(first.stored), len(second.stored)) == (0, 1)
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_narrower_advertisement_does_not_overtake_what_the_wider_one_was_for(
+    acknowledged: bool, taken_back: bool
+) -> None:
+    network = Network()
+    network.start("A")
+    network.start("B", neighbours=("A",))
+    network.start("C", neighbours=("B",))
+    network.run(us=1_000_000)
+    subscriber = network.client("s", "C")
+    subscriber.ask(Subscribe(1, "1", "x > 0"))
+    network.run(us=100_000)
+    publisher = network.client("p", "A")
+    publisher.ask(Advertise(1, "1", "x > 0"))
+    network.run(us=100_000)
+    connection = link_of(network, "A", "B").connection
+    assert connection is not None
+    network.tell("A", Writable(connection, False))
+    network.run()
+    for number in range(1, 6):
+        publisher.publish({"x": number}, acknowledged=acknowledged)
+    network.run()
+    if taken_back:
+        publisher.ask(Unadvertise(7, "1"))
+        network.run()
+    publisher.ask(Advertise(2, "1", "x < 0"))
+    network.run(us=100_000)
+    network.tell("A", Writable(connection, True))
+    network.run(us=1_000_000)
+    assert subscriber.values("x") == [1, 2, 3, 4, 5]
+    publisher.ask(Advertise(3, "1", "x > 0"))
+    network.run(us=1_000_000)
+    publisher.publish({"x": 6}, acknowledged=acknowledged)
+    network.run(us=1_000_000)
+    assert subscriber.values("x") == [1, 2, 3, 4, 5, 6]

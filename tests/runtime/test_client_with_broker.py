@@ -49,7 +49,7 @@ class RunningBroker:
         self.neighbours = neighbours
         self.port = 0
         self.starts = 0
-        self.store = MemoryStore()
+        self.store = MemoryStore(secret=f"the secret of {broker_id}")
         self.core: BrokerCore
         self.node: Node
 

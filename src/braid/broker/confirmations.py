@@ -64,7 +64,7 @@ class _Told:
 class Outstanding:
     """What one neighbour was told in this session and has not confirmed, and who waits for that."""
 
-    __slots__ = ("_advertisements", "_keys", "_line", "catching_up", "subscriptions")
+    __slots__ = ("_advertised", "_advertisements", "_keys", "_line", "catching_up", "subscriptions")
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, _Told] = {}
@@ -74,6 +74,8 @@ class Outstanding:
         """The subscriptions by the requests that told them."""
         self._advertisements: dict[int, None] = {}
         """The requests that told advertisements, in order."""
+        self._advertised: set[str] = set()
+        """The advertisements it was told in this session."""
         self._line: deque[tuple[int | None, Release]] = deque()
         """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
         the next session begins with."""
@@ -93,9 +95,16 @@ class Outstanding:
             told.request = request
         self._keys[request] = key
 
-    def told_advertisement(self, request: int) -> None:
-        """The neighbour is told of an advertisement."""
+    def told_advertisement(self, key: str, request: int) -> bool:
+        """The neighbour is told of an advertisement; returns whether it knows an earlier filter of it."""
         self._advertisements[request] = None
+        known = key in self._advertised
+        self._advertised.add(key)
+        return known
+
+    def untold_advertisement(self, key: str) -> None:
+        """An advertisement is taken back."""
+        self._advertised.discard(key)
 
     def untold_subscription(self, key: str) -> Iterable[Installation]:
         """The neighbour need not know it any more; returns who waited for that."""
@@ -148,6 +157,7 @@ class Outstanding:
         self.catching_up.clear()
         self._keys.clear()
         self._advertisements.clear()
+        self._advertised.clear()
         self._line = deque((None, release) for _, release in self._line)
 
     def session_begun(self) -> None:

@@ -16,7 +16,7 @@ from braid.broker.admission import AccessDesk
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
 from braid.broker.express import Express
-from braid.broker.identities import Identities
+from braid.broker.identities import Acquaintances, Identities
 from braid.broker.joining import joined
 from braid.broker.liveness import Liveness
 from braid.broker.on_ask import OperatorDesk
@@ -150,15 +150,12 @@ class BrokerCore:
             self._delegated,
         )
         self._publish.stopwatch = stopwatch
-        self._identities = Identities(
-            settings.broker_id,
-            store.secret if store is not None else "",
-            dict(store.keys) if store is not None else {},
-        )
+        identities = Identities(settings.broker_id, store)
+        self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
         self._reception = Reception(
             settings,
             incarnation,
-            self._identities,
+            identities,
             access if access is not None else AccessPolicy.open(),
             self._postroom,
             self._links,
@@ -209,14 +206,14 @@ class BrokerCore:
             guard=self._guarded,
         )
         self._links.when_ready = self._release_publications
-        self._links.when_known = self._keep_neighbour
+        self._links.when_known = self._acquaintances.known
         self._links.when_begun = self._mesh.met
         self._links.when_complete = self._mesh.complete
         self._links.when_dropped = self._mesh.gone
         self._links.when_stranded = self._delegated.again
         self._subscriptions.tables.anchor_for = self._mesh.anchor_for
         self._mesh.when_seen = self._delegated.look_again
-        self._links.when_gone = lambda link: self._durables.forget_neighbour(link.name)
+        self._links.when_gone = self._acquaintances.gone
         self._subscriptions.when_told = self._links.tell_completeness
         self._subscriptions.when_advertised = self._publish.release
         self._review_at_us: int | None = None
@@ -269,7 +266,7 @@ class BrokerCore:
             TablesIncomplete: lambda link, message: self._links.tables_incomplete(link),
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,
-            Introduction: self._introduced,
+            Introduction: self._acquaintances.introduced,
         }
 
     # The two doors.
@@ -440,20 +437,11 @@ class BrokerCore:
         if isinstance(party, Link) and message.detach:
             self._detached(party)
 
-    def _keep_neighbour(self, link: Link) -> None:
-        address = self._links.dialling.appended_address(link)
-        self._durables.keep_neighbour(link, address, self._identities.known.get(link.name, ""))
-
-    def _introduced(self, link: Link, message: Introduction) -> None:
-        if self._identities.learn(link.name, message.key):
-            self._keep_neighbour(link)
-
     def _detached(self, link: Link) -> None:
         if link.connection is not None:
             self._end(link.connection)
-        self._identities.forget(link.name)
         self._links.remove(link)
-        self._durables.forget_neighbour(link.name)
+        self._acquaintances.gone(link)
         self._postroom.note("info", "a neighbour has left the network", neighbour=link.name)
 
     # Connections.

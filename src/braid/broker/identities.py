@@ -13,31 +13,35 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
+from braid.protocol.log import ForgetNeighbour, KeepNeighbour
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from braid.broker.dialling import Dialling
     from braid.broker.parties import Link
-    from braid.protocol.messages import Hello
+    from braid.protocol.log import StoreOperation, StoreState
+    from braid.protocol.messages import Hello, Introduction
 
-__all__ = ["Identities"]
+__all__ = ["Acquaintances", "Identities"]
 
 # Of a key or a proof, in hexadecimal digits.
 KEY_LENGTH = 64
+
+# Who listens everywhere and does not say where others reach it cannot be dialled.
+ANY_HOST = ("0.0.0.0", "[::]")
 
 
 class Identities:
     """The keys of one broker and of those it has met."""
 
-    def __init__(self, broker_id: str, secret: str, known: Mapping[str, str]) -> None:
-        """
-        Args:
-            broker_id: this broker.
-            secret: what its keys are made from; empty if it keeps nothing.
-            known: the keys that neighbours have given it.
-        """
+    def __init__(self, broker_id: str, store: StoreState | None) -> None:
+        """`store` is what was kept from earlier, if anything is."""
         self._broker_id = broker_id
-        self._secret = secret
-        self.known = dict(known)
+        self._secret = store.secret if store is not None else ""
+        """What this broker's keys are made from; empty if it keeps nothing."""
+        self.known = dict(store.keys) if store is not None else {}
+        """The keys that neighbours have given."""
 
     def key_for(self, neighbour: str) -> str:
         """The key that a neighbour knows this broker by; empty if it keeps none."""
@@ -60,7 +64,7 @@ class Identities:
         return True
 
     def forget(self, neighbour: str) -> None:
-        """An operator has given a neighbour up, or it has left: another may have its name."""
+        """Its key means nothing any more."""
         self.known.pop(neighbour, None)
 
     def convincing(self, link: Link, hello: Hello) -> bool:
@@ -70,9 +74,35 @@ class Identities:
         key = self.known.get(link.name)
         if key is None:
             # Without an address, too, there is nothing to tell it by.
-            return not link.address
+            return not link.address or any(host in link.address for host in ANY_HOST)
         expected = _proof(key, link.name, self._broker_id, hello.incarnation)
         return hmac.compare_digest(expected, hello.proofs.get(self._broker_id, ""))
+
+
+class Acquaintances:
+    """Keeps the neighbours that were met, so that after a restart their share is kept until they speak."""
+
+    def __init__(
+        self, identities: Identities, dialling: Dialling, keep: Callable[[StoreOperation], None]
+    ) -> None:
+        self._identities = identities
+        self._dialling = dialling
+        self._keep = keep
+
+    def known(self, link: Link) -> None:
+        """A neighbour's interest has become known."""
+        address = self._dialling.appended_address(link)
+        self._keep(KeepNeighbour(link.name, address, self._identities.known.get(link.name, "")))
+
+    def introduced(self, link: Link, message: Introduction) -> None:
+        """A neighbour gives its key."""
+        if self._identities.learn(link.name, message.key):
+            self.known(link)
+
+    def gone(self, link: Link) -> None:
+        """A neighbour is none any more: another may have its name."""
+        self._identities.forget(link.name)
+        self._keep(ForgetNeighbour(link.name))
 
 
 def _digest(secret: str, text: str) -> str:

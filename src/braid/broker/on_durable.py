@@ -29,9 +29,7 @@ from braid.protocol.log import (
     BeginEpoch,
     CreateLog,
     DeleteLog,
-    ForgetNeighbour,
     ForgetPublishers,
-    KeepNeighbour,
     KeepSecret,
     LogRow,
 )
@@ -42,14 +40,14 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Principal
     from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Link, Party
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.broker.settling import Pending
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
-    from braid.protocol.log import LogState
+    from braid.protocol.log import LogState, StoreOperation
     from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
 
 __all__ = ["DurableDesk"]
@@ -457,17 +455,10 @@ class DurableDesk:
             log.tail_bytes -= size_of(log.tail.popleft()[1])
         self.reading.feed(log)
 
-    # Neighbours from before a restart.
-
-    def keep_neighbour(self, link: Link, address: str, key: str) -> None:
-        """Remember a neighbour, so that after a restart its share is kept until it speaks."""
+    def keep(self, operation: StoreOperation) -> None:
+        """Have the store do something else, if there is one."""
         if self._kept:
-            self.work.ask(KeepNeighbour(link.name, address, key))
-
-    def forget_neighbour(self, name: str) -> None:
-        """Its share is not kept any more."""
-        if self._kept:
-            self.work.ask(ForgetNeighbour(name))
+            self.work.ask(operation)
 
     # What the driver says of the store.
 

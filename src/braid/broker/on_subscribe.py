@@ -487,12 +487,15 @@ class SubscriptionDesk:
             elif tell.verb is Verb.UNSUBSCRIBE:
                 moved.extend(link.outstanding.untold_subscription(tell.key))
                 untold[link] = None
-            elif tell.verb is Verb.ADVERTISE:
-                link.outstanding.told_advertisement(self._requests)
-                link.channel.retract(partial(_takes_back, tell.key))
-            # What an advertisement was for may still wait for the link. If the advertisement went first, the
-            # subscriptions on the way would go before it comes.
-            self._postroom.tell(link, message, in_line=tell.verb is Verb.UNADVERTISE)
+            # What an advertisement was for may still wait for the link. If the advertisement went first, or
+            # became narrower, the subscriptions on the way would go before it comes.
+            in_line = tell.verb is Verb.UNADVERTISE
+            if tell.verb is Verb.ADVERTISE:
+                known = link.outstanding.told_advertisement(tell.key, self._requests)
+                in_line = link.channel.retract(partial(_takes_back, tell.key)) or known
+            elif tell.verb is Verb.UNADVERTISE:
+                link.outstanding.untold_advertisement(tell.key)
+            self._postroom.tell(link, message, in_line=in_line)
         self.installations.again(moved)
         for link in untold:
             self.when_caught_up(link)

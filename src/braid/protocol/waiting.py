@@ -68,10 +68,12 @@ class Waiting(Incoming, Generic[Care]):
         self._order += 1
         self._in_line.append(Outgoing(message, 0, None, self._order))
 
-    def retract(self, unwanted: Callable[[Body], bool]) -> None:
-        """Take messages back that wait behind publications."""
-        if self._in_line:
+    def retract(self, unwanted: Callable[[Body], bool]) -> bool:
+        """Take messages back that wait behind publications; returns whether there were any."""
+        before = len(self._in_line)
+        if before:
             self._in_line = deque(each for each in self._in_line if not unwanted(each.body))
+        return len(self._in_line) < before
 
     # How much there is.
 
