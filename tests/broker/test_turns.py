@@ -80,7 +80,7 @@ class Driver:
         """One that says that anything may be published behind it."""
         self.publications[connection] = self._sent[connection] = 0
         self.tell(Opened(connection, name))
-        hello = Hello(PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, address=name, delta=1)
+        hello = Hello(PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, delta=1)
         self.tell(Received(connection, [Frame(0, hello)]))
         self.ask(connection, SyncBegin(), Advertise(1, f"{name}/*", "TRUE"), TablesComplete())
         return connection

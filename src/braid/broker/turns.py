@@ -31,7 +31,6 @@ from braid.protocol.messages import (
     Settled,
     Subscribe,
     SubscribeDurable,
-    TablesComplete,
     Unadvertise,
     Unsubscribe,
 )
@@ -56,10 +55,9 @@ _WORK = {
     SubscribeDurable: 16,
     DropDurable: 16,
     Replay: 16,
-    Advertise: 32,
-    Unadvertise: 32,
-    Ask: 64,
-    TablesComplete: 64,
+    Advertise: 16,
+    Unadvertise: 16,
+    Ask: 32,
 }
 # Frames of one line that a turn looks at.
 FRAMES_PER_TURN = 512
