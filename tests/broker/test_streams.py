@@ -22,7 +22,7 @@ def wanted(number: int, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["", "with broken connections"])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_each_gets_everything_once_and_in_order_however_slowly_it_reads(seed: int, breaks: bool) -> None:
     chance = Random(f"streams/{seed}/{breaks}")
     network = Network()
@@ -43,9 +43,10 @@ def test_each_gets_everything_once_and_in_order_however_slowly_it_reads(seed: in
         step = chance.random()
         if step < 0.5:
             # One publisher only, so that there is one order for all.
-            rows = [{"n": published + row, "pad": "x" * chance.choice([1, 100])} for row in range(3)]
-            publishers[0].publish(*rows, acknowledged=chance.random() < 0.5)
-            published += 3
+            for _ in range(chance.choice([1, 1, 20])):
+                rows = [{"n": published + row, "pad": "x" * chance.choice([1, 100])} for row in range(3)]
+                publishers[0].publish(*rows, acknowledged=chance.random() < 0.5)
+                published += 3
         elif step < 0.9:
             number = chance.randrange(len(interests))
             found[number] += reader.take(interests[number], speed[number])
@@ -154,4 +155,4 @@ def test_what_waits_is_not_copied_without_bound() -> None:
         eve.ask(Separate(1_000 + number, str(number), STREAM_FIRST + number))
     network.run()
     (party,) = [each for each in network.cores["A"]._reception.clients if each.name == "eve"]
-    assert party.channel.waiting_bytes <= 4 * 100_000
+    assert party.channel.waiting_bytes <= 5 * 100_000

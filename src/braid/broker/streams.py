@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamDesk"]
 
-# How often what may wait for one class of a client may wait for the client in all, when a stream begins.
-COPIES_MAX = 4
+# A stream begins only while no more than so many times what may wait for one class waits for the others.
+COPIES_MAX = 3
 
 
 class StreamDesk:
@@ -57,6 +57,9 @@ class StreamDesk:
                 raise RequestRefusedError(f"there is no stream {message.stream}")
             if former.is_stream:
                 raise RequestRefusedError(f"the subscription {message.key!r} is in a stream already")
+            taken = client.destinations.get(message.stream)
+            if taken is not None and taken.separated:
+                raise RequestRefusedError(f"the stream {message.stream} has a subscription already")
             self._require_room(client, former)
         except RequestRefusedError as error:
             self._subscriptions.fail(client, message.request, error)
@@ -73,36 +76,40 @@ class StreamDesk:
     def _require_room(self, client: Client, former: ClientDestination) -> None:
         """What waits is copied, and a client must not multiply it at will."""
         channel = client.channel
-        if (
-            channel.waiting_bytes + channel.waiting_bytes_of(former.number)
-            > COPIES_MAX * self._postroom.settings.client_queue_bytes_max
-        ):
+        copies_bytes = channel.waiting_bytes - channel.waiting_bytes_of(former.number)
+        if copies_bytes > COPIES_MAX * self._postroom.settings.client_queue_bytes_max:
             raise RequestRefusedError("too much waits for this client to be copied", "limit")
 
     def unsubscribe(self, client: Client, message: Unsubscribe) -> None:
         """A client unsubscribes, perhaps from what has a stream."""
         for destination in client.destinations.values():
-            destination.separated.pop(message.key, None)
+            if destination.separated.pop(message.key, None) is not None:
+                self._clear(destination)
         self._subscriptions.unsubscribe_client(client, message)
+
+    def _clear(self, stream: ClientDestination) -> int:
+        """Drop what waits for nobody any more; returns how many rows that were."""
+        rows, cares = stream.client.channel.drop_waiting(stream.number)
+        self._postroom.let_go_class(stream)
+        for release in cares:
+            release()
+        return rows
 
     def give_up(self, stream: ClientDestination) -> None:
         """Take back subscriptions that have held up others for too long and are not read."""
         client = stream.client
-        rows, cares = client.channel.drop_waiting(stream.number)
-        self._postroom.counters.dropped += rows
         separated, stream.separated = stream.separated, {}
+        rows = self._clear(stream)
+        self._postroom.counters.dropped += rows
         reason = f"it held up others and was not read; {rows:,} publications were dropped"
         for name, request in separated.items():
             key = client.subscriptions.pop(name, None)
             if key is not None:
                 self._subscriptions.withdraw(key)
                 self._postroom.tell(client, Failed(request, "slow", reason))
-        self._postroom.let_go_class(stream)
         self._postroom.note(
             "warning", "a subscription that is not read was given up", client=client.name, dropped=rows
         )
-        for release in cares:
-            release()
 
 
 class _Rows:

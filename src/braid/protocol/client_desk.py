@@ -96,6 +96,8 @@ class Desk:
         self._requests: dict[int, _Request] = {}
         self._request_last = 0
         self._number_last = 0
+        self._leaving: dict[int, int] = {}
+        """By the request that ends a subscription: the class that it had for itself."""
         self._advertisements: dict[int, _Advertised] = {}
         self.frame_bytes_max = carried_bytes(FRAME_BYTES_MAX)
         """The largest frame that the broker takes."""
@@ -167,13 +169,16 @@ class Desk:
                 self._tell(StopReading(interest.durable))
             return 0
         request = self._next_request()
+        if interest.stream:
+            self._leaving[request] = interest.stream
         return self._undo(request, Unsubscribe(request, str(interest.number)))
 
     def separate(self, interest: Interest) -> None:
-        """Ask for a class of its own for a subscription that others wait for."""
-        interest.separating = request = self._next_request()
-        message = Separate(request, str(interest.number), self._inbox.free_stream())
-        self._ask(request, message, internal=True)
+        """Ask for a class of its own for a subscription that others wait for, as long as there are some."""
+        stream = self._inbox.take_stream()
+        if stream:
+            interest.separating = request = self._next_request()
+            self._ask(request, Separate(request, str(interest.number), stream), internal=True)
 
     def revive(self, interest: Interest) -> None:
         """What had waited for a dormant subscription is read: ask the broker for more."""
@@ -312,6 +317,7 @@ class Desk:
 
     def introduce(self) -> None:
         """On a new connection: make again what the former one had, and ask again what was not answered."""
+        self._leaving.clear()
         former, self._requests = self._requests, {}
         for _, advertised in sorted(self._advertisements.items()):
             self._announce(advertised, self._next_request() if advertised.confirmed else advertised.request)
@@ -348,6 +354,10 @@ class Desk:
         self, request: int, text: str, error: RequestRefusedError | None, missing: Sequence[str] = ()
     ) -> None:
         pending = self._requests.pop(request, None)
+        stream = self._leaving.pop(request, 0)
+        if stream:
+            # Before this answer the broker sent whatever was under way in it.
+            self._inbox.free_stream(stream)
         if pending is None:
             if error is not None:
                 self._displaced(request, error)
@@ -370,11 +380,13 @@ class Desk:
 
     def _answer_separate(self, message: Separate, error: RequestRefusedError | None) -> None:
         for interest in self._inbox.interests():
+            if interest.separating == message.request and error is None:
+                self._inbox.separated(interest, message.stream)
+                return
             if interest.separating == message.request:
-                if error is None:
-                    self._inbox.separated(interest, message.stream)
-                else:
-                    interest.separating = 0
+                interest.separating = 0
+        # It was not separated, or has been ended meanwhile; then nothing more comes of it either.
+        self._inbox.free_stream(message.stream)
 
     def _displaced(self, request: int, error: RequestRefusedError) -> None:
         """The broker takes back what it answered before.
@@ -388,6 +400,7 @@ class Desk:
             elif interest.stream and interest.separating == request:
                 note = {"filter": str(interest.filter), "reason": str(error)}
                 self._emit(Note("warning", "a subscription has to be read before it goes on", note))
+                self._inbox.free_stream(interest.stream)
                 self._inbox.sleep(interest)
                 if not interest.line:
                     self.revive(interest)

@@ -283,6 +283,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._classes = {target: _DeliveryClass() for target in CLASSES.values()}
+        self._streams_taken: set[int] = set()
         self._dormant: dict[int, Interest] = {}
         """By their numbers, those that the broker does not know of until they have been read."""
         self._behind: dict[int, Interest] = {}
@@ -341,13 +342,17 @@ class Inbox:
 
     # Classes of their own.
 
-    def free_stream(self) -> int:
-        """The class that the next one that falls behind should have: if all are taken, the last is shared."""
-        for stream in range(STREAM_FIRST, STREAM_FIRST + STREAMS_MAX - 1):
-            members = self._classes.get(stream)
-            if members is None or not members.members:
+    def take_stream(self) -> int:
+        """A class for one that has fallen behind; 0 if all are taken."""
+        for stream in range(STREAM_FIRST, STREAM_FIRST + STREAMS_MAX):
+            if stream not in self._streams_taken:
+                self._streams_taken.add(stream)
                 return stream
-        return STREAM_FIRST + STREAMS_MAX - 1
+        return 0
+
+    def free_stream(self, stream: int) -> None:
+        """Nothing is under way in a class any more, so another one may have it."""
+        self._streams_taken.discard(stream)
 
     def separated(self, interest: Interest, stream: int) -> None:
         """Frames from now on bring what is for it in a class of its own."""
@@ -378,6 +383,10 @@ class Inbox:
             and interest.open
             and len(self._classes[interest.target].members) > 1
         )
+
+    def all_lagging(self) -> list[Interest]:
+        """All for which others have to wait."""
+        return [interest for interest in self._behind.values() if self.lagging(interest)]
 
     def full_classes(self) -> set[int]:
         """The classes of which no more should come, because rows wait behind a queue."""
@@ -517,6 +526,7 @@ class Inbox:
         """A new connection: frames count from 1, nobody has left on it yet, nor has a class of its own."""
         self._holds.clear()
         self._careful.clear()
+        self._streams_taken.clear()
         for stream in [stream for stream in self._classes if stream >= STREAM_FIRST]:
             for interest in self._classes.pop(stream).members.values():
                 interest.stream = 0

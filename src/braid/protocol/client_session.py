@@ -536,6 +536,8 @@ class ClientSession:
             if now_us >= self._ping_at_us:
                 self._ping_at_us = now_us + self.settings.heartbeat_us
                 if self._state is _State.LIVE:
+                    for interest in self.inbox.all_lagging():  # there may have been no room for a stream
+                        self.desk.separate(interest)
                     self._pings += 1
                     self._send(Ping(self._pings))
             if self._acknowledge_at_us is not None and now_us >= self._acknowledge_at_us:

@@ -39,7 +39,7 @@ DELIVERY_CLASSES = 4
 # A client's subscription that falls behind gets a class of its own, a *stream*. What is under way in one is
 # kept small, since there may be many that nobody reads.
 STREAM_FIRST = 256
-STREAMS_MAX = 64
+STREAMS_MAX = 128
 STREAM_WINDOW_BYTES = 256 * 1024
 
 

@@ -251,7 +251,7 @@ class Separate(_Message, tag=18, frozen=True):
     request: int
     key: str
     stream: int
-    """The class of these copies; those that have the same one share it."""
+    """The class of these copies, which no other subscription has."""
 
 
 class SubscribeDurable(_Message, tag=20, frozen=True):
