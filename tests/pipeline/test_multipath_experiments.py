@@ -115,6 +115,9 @@ def test_table_2(spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPa
     assert 0 < values(result, "link_state_bytes_share", window="from_cold", **at)["SB"] < 0.6
     matchings = values(result, "table_matchings_per_publication", **at)
     assert matchings["SB"] == 1 < matchings["S2"] < matchings["S0"]
+    for fanout in (10, 35):
+        links = values(result, "links_max", dataset="DT2", fanout=fanout)
+        assert 0 < max(links.values()) <= fanout
     told = values(result, "filters_told")
     assert told["S0"] <= told["S2"] <= told["SB"]
     assert [chart.name for chart in result.charts][-2:] == ["yield_over_time_DT1", "yield_over_time_DT2"]
