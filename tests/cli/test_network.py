@@ -81,6 +81,16 @@ def test_meta_lines_bring_a_body(served: FakeBrokerThread) -> None:
     assert found == [(1, b"text", "text/plain"), (2, b"\x00\xff", ""), (3, b"", "")]
 
 
+def test_what_is_published_again_in_the_same_epoch_is_counted_as_discarded(served: FakeBrokerThread) -> None:
+    served.broker.tells_discarded = True
+    for epoch, discarded in (("monday", ""), ("monday", ", 2 of them discarded"), ("tuesday", "")):
+        again = ("publish", "-b", served.broker.address, "--publisher", "job", "--epoch", epoch)
+        result = run(*again, lines=[{"n": 1}, {"n": 2}])
+        assert result.exit_code == 0
+        assert f"2 published{discarded}\n" in result.output
+    assert len(served.broker.published) == 4
+
+
 @pytest.mark.parametrize(
     ("options", "bad", "reason"),
     [

@@ -13,10 +13,9 @@ from braid.errors import RemoteProtocolError
 from braid.protocol import Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import encode_record
 from braid.protocol.messages import (
-    PROTOCOL_VERSION,
     UNSEQUENCED,
     Acknowledgement,
-    Hello,
+    Goodbye,
     Ping,
     Subscribe,
     SyncBegin,
@@ -146,10 +145,10 @@ def test_a_broken_frame_is_refused_with_a_reason(data: bytes, complaint: str) ->
 
 def test_a_message_with_more_fields_than_we_know_is_understood() -> None:
     """A newer peer may say more; the version says whether it may say it to us."""
-    data = encode_frames([Frame(0, Hello(PROTOCOL_VERSION, "client", "carol", "carol-1"))])
+    data = encode_frames([Frame(0, Goodbye("until tomorrow"))])
     payload = bytearray(data[13:])
     assert 0x90 < payload[0] < 0x9F, "a short array"
     payload[0] += 1
     payload += b"\xc0"
     (frame,) = FrameDecoder().feed(header(9 + len(payload)) + bytes(payload))
-    assert frame.body == Hello(PROTOCOL_VERSION, "client", "carol", "carol-1")
+    assert frame.body == Goodbye("until tomorrow")

@@ -31,6 +31,7 @@ from braid.protocol.messages import (
     Hello,
     Ping,
     Pong,
+    PublishDiscarded,
     PublishRefused,
     Refused,
     Replay,
@@ -182,6 +183,7 @@ class FakeBroker:
         self.seen: dict[str, set[int]] = defaultdict(set)
         self.published: list[Publication] = []
         self.repeats = 0
+        self.tells_discarded = False
         self.logs: dict[str, tuple[Filter, list[tuple[str, int, bytes]]]] = {}
         self.acknowledged: dict[str, int] = defaultdict(lambda: -1)
         self.refusal: Refused | None = None
@@ -271,6 +273,10 @@ class FakeBroker:
         for row, sequence in enumerate(batch.sequences.tolist()):
             if sequence in self.seen[batch.publisher]:
                 self.repeats += 1
+                if self.tells_discarded:
+                    visitor.offer(
+                        PublishDiscarded(batch.publisher, [sequence], max(self.seen[batch.publisher]))
+                    )
                 continue
             self.seen[batch.publisher].add(sequence)
             if self.denied is not None and self.denied.matches(batch.attributes()[row]):

@@ -91,6 +91,27 @@ def publish(
         bool,
         typer.Option("--meta", help='Lines are {"attributes": {...}, "body": "...", "content_type": "..."}.'),
     ] = False,
+    publisher: Annotated[
+        str | None,
+        typer.Option("--publisher", metavar="NAME", help="Whose publications these are; otherwise made up."),
+    ] = None,
+    epoch: Annotated[
+        str | None,
+        typer.Option(
+            "--epoch",
+            metavar="TEXT",
+            help="Which run of that publisher this is; the same one again recognises what was published.",
+        ),
+    ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            "--secret",
+            metavar="TEXT",
+            envvar="BRAID_SECRET",
+            help="Keeps --publisher with --epoch from other anonymous clients.",
+        ),
+    ] = None,
     timeout: _Timeout = 10.0,
 ) -> None:
     """Publish JSON lines from standard input.
@@ -98,6 +119,9 @@ def publish(
     Each line is an object of attributes; nested objects become dotted names: {"a": {"b": 1}} has the
     attribute a.b. At a line that cannot be published the command stops with exit code 2 and names the line;
     everything before it has been published then.
+
+    With --publisher and --epoch the same lines can be published again after a failure: what the broker has
+    already is discarded, and counted.
     """
     from braid.runtime.sync_client import connect_sync
 
@@ -107,7 +131,14 @@ def publish(
     try:
         with (
             connect_sync(
-                broker, token=token, tls=tls, timeout_s=timeout, reconnect_for_s=RECONNECT_FOR_S
+                broker,
+                token=token,
+                tls=tls,
+                publisher=publisher,
+                epoch=epoch,
+                secret=secret,
+                timeout_s=timeout,
+                reconnect_for_s=RECONNECT_FOR_S,
             ) as client,
             open_input("-") as source,
         ):
@@ -119,7 +150,8 @@ def publish(
             finally:
                 # Also before a bad line is reported: what stands before it counts as published.
                 client.flush()
-                say(f"braid: {count:,} published")
+                discarded = f", {client.discards:,} of them discarded" if client.discards else ""
+                say(f"braid: {count:,} published{discarded}")
             refused, reason = client.refusals
             if reason is not None:
                 raise RequestRefusedError(f"{refused:,} of {count:,} publications were refused: {reason}")
@@ -148,7 +180,18 @@ def _publish_line(
 
 # What `subscribe --meta` writes can be published again; only these keys say something about that.
 _META_KEYS = frozenset(
-    {"attributes", "body", "body_base64", "content_type", "id", "offset", "publisher", "sequence", "time"}
+    {
+        "attributes",
+        "body",
+        "body_base64",
+        "content_type",
+        "epoch",
+        "id",
+        "offset",
+        "publisher",
+        "sequence",
+        "time",
+    }
 )
 
 
@@ -328,9 +371,12 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_meta(publication: Publication) -> dict[str, Any]:
+    from braid.protocol.publisher_names import short_name, whole_name
+
     line: dict[str, Any] = {
-        "id": f"{publication.publisher}/{publication.sequence}",
+        "id": f"{short_name(whole_name(publication.publisher, publication.epoch))}/{publication.sequence}",
         "publisher": publication.publisher,
+        "epoch": publication.epoch,
         "sequence": publication.sequence,
         "time": publication.published_at_us,
         "attributes": _plain(publication.attributes),
