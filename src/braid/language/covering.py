@@ -60,6 +60,8 @@ def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
 
 def intersects(first: Sequence[Term], second: Sequence[Term]) -> bool:
     """Whether some publication can satisfy both."""
+    if len(first) == len(second) == 1:
+        return terms_intersect(first[0], second[0])
     steps = _Steps()
     sizes = [_size(term) for term in second]
     try:
