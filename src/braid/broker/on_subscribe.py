@@ -545,7 +545,7 @@ class SubscriptionDesk:
 
 # The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was
 # taken apart takes up to some hundred bytes for a character of its text.
-read_filter = Memory(Filter, characters_max=1 << 20)
+read_filter = Memory(Filter, characters_max=1 << 19)
 """The filter of a text, remembered."""
 
 

@@ -69,7 +69,7 @@ class LikeMatcher:
     takes hundreds of bytes for every character of the pattern.)
     """
 
-    __slots__ = ("_last", "_pieces")
+    __slots__ = ("_ends_length", "_final", "_first", "_middle")
 
     def __init__(self, tokens: list[str | _Wildcard]) -> None:
         pieces: list[list[str | _Wildcard]] = [[]]
@@ -78,25 +78,29 @@ class LikeMatcher:
                 pieces.append([])
             else:
                 pieces[-1].append(token)
-        self._pieces = tuple(map(_piece, pieces))
-        self._last = len(pieces) - 1
+        self._first, self._final = _piece(pieces[0]), _piece(pieces[-1])
+        self._middle = tuple(map(_piece, pieces[1:-1])) if len(pieces) > 1 else None
+        """What comes between the first and the last piece; None if there is one piece only."""
+        self._ends_length = len(pieces[0]) + len(pieces[-1])
 
     def matches(self, text: str) -> bool:
         """Whether the whole of `text` fits the pattern."""
-        pieces, last = self._pieces, self._last
-        first, end = pieces[0], len(text)
-        if not last:
-            return text == first if isinstance(first, str) else end == len(first) and first.at(text, 0)
-        final = pieces[last]
-        end -= len(final)
-        if len(first) > end or not _is_at(first, text, 0) or not _is_at(final, text, end):
+        first, final = self._first, self._final
+        if self._middle is None:
+            return text == first if isinstance(first, str) else len(text) == len(first) and first.at(text, 0)
+        if len(text) < self._ends_length:
+            return False
+        if not (text.startswith(first) if isinstance(first, str) else first.at(text, 0)):
+            return False
+        end = len(text) - len(final)
+        if not (text.endswith(final) if isinstance(final, str) else final.at(text, end)):
             return False
         position = len(first)
-        for place in range(1, last):
-            piece = pieces[place]
-            found = (
-                text.find(piece, position, end) if isinstance(piece, str) else piece.find(text, position, end)
-            )
+        for piece in self._middle:
+            if isinstance(piece, str):
+                found = text.find(piece, position, end)
+            else:
+                found = piece.find(text, position, end)
             if found < 0:
                 return False
             position = found + len(piece)
@@ -144,10 +148,6 @@ class _Gapped:
 def _piece(tokens: list[str | _Wildcard]) -> str | _Gapped:
     plain = [token for token in tokens if isinstance(token, str)]
     return "".join(plain) if len(plain) == len(tokens) else _Gapped(tokens)
-
-
-def _is_at(piece: str | _Gapped, text: str, position: int) -> bool:
-    return text.startswith(piece, position) if isinstance(piece, str) else piece.at(text, position)
 
 
 def _like_matcher(pattern: str, escape: str) -> LikeMatcher:

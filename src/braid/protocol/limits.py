@@ -24,7 +24,7 @@ def carried_bytes(frame_bytes_max: int) -> int:
 
     Where frames are very small, half of one: names are then too long for it before anything else is.
     """
-    return max(frame_bytes_max - HEAD_ROOM, frame_bytes_max // 2)
+    return max(frame_bytes_max - HEAD_ROOM, frame_bytes_max // 2, 1)
 
 
 def readable_bytes(taken_bytes: int) -> int:
