@@ -10,6 +10,7 @@ from typing import Any
 
 from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
 from braid.language import Filter
+from braid.protocol.inputs import Reconfigured
 from braid.protocol.messages import Acknowledge, Done, Failed, Replay, SubscribeDurable
 from tests.broker.wire import Network, WireClient
 
@@ -148,3 +149,32 @@ def test_the_filter_that_was_asked_for_is_no_conflict_after_the_grant_has_narrow
     network.run(us=100_000)
     assert alice.answers(Failed) == []
     assert stored(alice) == [(1, 1), (3, 3), (5, 5)]
+
+
+def test_a_grant_that_narrows_while_somebody_reads_counts_at_once():
+    network = world_with_a_log()
+    alice = network.client("alice", "A", token="alice")
+    alice.ask(SubscribeDurable(1, "log", ""))
+    network.run(us=100_000)
+    before = len(stored(alice))
+    network.tell("A", Reconfigured(access=policy("zone = 1", narrow=True)))
+    network.run(us=100_000)
+    publish_again(network, 6, 4)
+    assert [n for _, n in stored(alice)[before:]] == [7, 9]
+    assert network.stores["A"].state().logs[0].next_offset == 8
+    alice.ask(Replay(2, "log", 0, -1))
+    network.run(us=100_000)
+    assert [n for _, n in stored(alice)[before + 2 :]] == [1, 3, 5, 7, 9]
+
+
+def test_a_reader_that_may_not_read_any_more_hears_so():
+    network = world_with_a_log()
+    alice = network.client("alice", "A", token="alice")
+    alice.ask(SubscribeDurable(1, "log", ""))
+    network.run(us=100_000)
+    before = len(stored(alice))
+    network.tell("A", Reconfigured(access=policy("zone = 1", narrow=False)))
+    network.run(us=100_000)
+    publish_again(network, 6, 4)
+    assert len(stored(alice)) == before
+    assert [answer.code for answer in alice.answers(Failed)] == ["denied"]

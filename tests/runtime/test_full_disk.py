@@ -6,6 +6,8 @@ A real SQLite file that may not grow (`PRAGMA max_page_count`) answers as one on
 from __future__ import annotations
 
 import asyncio
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,7 @@ from braid.protocol.log import Retention
 from braid.runtime.client import connect
 from braid.runtime.node import Node
 from braid.runtime.store import SqliteStore, StoreThread
+from tests.cli.broker_process import BrokerProcess
 from tests.runtime.fake_broker import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -73,3 +76,22 @@ async def test_a_full_disk_far_away_holds_up_only_what_goes_to_it_and_recovers(t
         await near.stop()
         await far.stop()
         store.close()
+
+
+async def test_a_broker_whose_disk_is_nearly_full_is_not_ready_and_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f'[broker]\nbroker_id = "A"\ndisk_low_bytes = {1 << 60}\ndisk_high_bytes = {1 << 60}\n'
+        f'[listener]\nlisten = "127.0.0.1:0"\n[http]\nlisten = "127.0.0.1:0"\n'
+        f'[store]\ndata_dir = "{tmp_path / "data"}"\n',
+        encoding="utf-8",
+    )
+    broker = BrokerProcess("--config", str(config))
+    try:
+        broker.wait_for("the disk is nearly full")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(urllib.request.urlopen, f"{broker.http}/ready", timeout=DEADLINE_S)
+        with refused.value as answer:
+            assert (answer.code, answer.read()) == (503, b"the disk is nearly full\n")
+    finally:
+        broker.stop()
