@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
+from braid.protocol.inputs import Reconfigured
 from braid.protocol.log import MemoryStore, Retention
 from braid.protocol.messages import (
     Acknowledge,
@@ -256,3 +257,20 @@ def test_a_store_that_remembers_more_publishers_than_it_may_is_pruned_at_the_sta
     network.run(us=2_000_000)
     (log,) = network.stores["A"].state().logs
     assert set(log.highest) == {f"client-{number}" for number in range(15, 20)}
+
+
+def test_a_limit_that_is_lowered_while_the_broker_runs_counts_at_once():
+    network = world()
+    anna = network.client("anna", "A", token="anna")
+    anna.ask(SubscribeDurable(1, "log", "n >= 0"))
+    network.run(us=10_000)
+    fill(network, 0, 40)
+    principals = {
+        "anna": Principal("anna", Grant.everything(), Limits(stored_rows_max=10)),
+        "otto": Principal("otto", Grant.everything()),
+    }
+    access = AccessPolicy(principals=principals, tokens={hashed_token(name): name for name in principals})
+    network.tell("A", Reconfigured(access=access))
+    network.run(us=1_000_000)
+    (log,) = network.stores["A"].state().logs
+    assert (log.next_offset, log.next_offset - log.first_offset <= 10) == (40, True)

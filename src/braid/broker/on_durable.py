@@ -148,6 +148,7 @@ class DurableDesk:
 
     def grants_changed(self) -> None:
         """Principals may do more or less than before: logs store and send what their owners may hear now."""
+        self.stored.limits_changed()
         for log in self.logs.values():
             before = log.permitted
             self._look_at_grant(log)
@@ -436,7 +437,8 @@ class DurableDesk:
         self._postroom.counters.stored += len(rows)
         self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
         self.work.when_safe(partial(self._appended, log, first, rows, size))
-        self._forget_publishers(log)
+        if log.forgotten:
+            self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
         if pending is not None:
             self.work.when_safe(pending.share())

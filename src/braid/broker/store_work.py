@@ -26,6 +26,8 @@ __all__ = ["StoreWork"]
 # The pause before failed work is tried again doubles from the first to the second of these.
 RETRY_US_MIN = 500_000
 RETRY_US_MAX = 5_000_000
+# Turns are made one piece up to so many operations: a larger one might find no room where these do.
+OPERATIONS_JOINED_MAX = 64
 
 
 class _State(Enum):
@@ -79,28 +81,33 @@ class StoreWork:
 
     def collect(self) -> None:
         """At the end of a turn: ask for all its work in one transaction."""
+        if not (self._operations or self._when_safe):
+            return
         while self._when_safe and not self._operations and not self._pieces:
             waiting, self._when_safe = self._when_safe, []
             for then in waiting:
                 then()
         if not (self._operations or self._when_safe):
             return
-        last = next(reversed(self._pieces.values()), None)
+        if self._retry_at_us is None:
+            self._tokens += 1
+            piece = self._pieces[self._tokens] = _Piece(self._operations, self._when_safe)
+            self._operations, self._when_safe = [], []
+            self._ask_for(self._tokens, piece)
+            return
+        # Nothing is asked for at the moment, so this may as well be one piece with what waits. (Not with the
+        # first one, which is what is tried again.)
+        last = next(reversed(self._pieces.values()))
         if (
-            last is not None
+            len(self._pieces) > 1
             and last.state is _State.WAITING
-            and self._retry_at_us is not None
-            and len(self._pieces) > 1
+            and len(last.operations) < OPERATIONS_JOINED_MAX
         ):
-            # Nothing is asked for at the moment, so this may as well be one piece with what waits. (The first
-            # one is what is tried again, and is to stay small.)
             last.operations += self._operations
             last.waiting += self._when_safe
         else:
             self._tokens += 1
-            piece = self._pieces[self._tokens] = _Piece(self._operations, self._when_safe)
-            if self._retry_at_us is None:
-                self._ask_for(self._tokens, piece)
+            self._pieces[self._tokens] = _Piece(self._operations, self._when_safe)
         self._operations, self._when_safe = [], []
 
     def _ask_for(self, token: int, piece: _Piece) -> None:

@@ -80,12 +80,23 @@ class _Pieces:
 class _Share:
     """What all logs of one owner keep."""
 
-    __slots__ = ("bytes", "logs", "rows")
+    __slots__ = ("bytes", "bytes_max", "logs", "rows", "rows_max")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.logs: dict[str, _Pieces] = {}
         self.rows = 0
         self.bytes = 0
+        self.allow(limits)
+
+    def allow(self, limits: Limits) -> None:
+        """Its owner may keep so much."""
+        self.bytes_max = limits.stored_bytes_max
+        self.rows_max = limits.stored_rows_max
+
+    @property
+    def exceeded(self) -> bool:
+        """It is more than its owner may keep."""
+        return self.bytes > self.bytes_max or self.rows > self.rows_max
 
 
 class StoredRows:
@@ -100,7 +111,10 @@ class StoredRows:
 
     def created(self, log: DurableLog) -> None:
         """A log that is empty."""
-        self._shares.setdefault(log.owner, _Share()).logs[log.key] = _Pieces(log)
+        share = self._shares.get(log.owner)
+        if share is None:
+            share = self._shares[log.owner] = _Share(self._limits_of(log.owner))
+        share.logs[log.key] = _Pieces(log)
         self._owner_of[log.key] = log.owner
 
     def restored(self, log: DurableLog, bytes: int) -> None:
@@ -125,6 +139,13 @@ class StoredRows:
         share.rows -= pieces.rows
         share.bytes -= pieces.bytes
 
+    def limits_changed(self) -> None:
+        """Principals may keep more or less than before."""
+        for owner, share in self._shares.items():
+            share.allow(self._limits_of(owner))
+            if share.exceeded:
+                self._relieve(owner, share)
+
     def swept(self, swept: Swept) -> None:
         """The driver has had the store remove rows."""
         for key, first_offset in swept.logs:
@@ -141,14 +162,13 @@ class StoredRows:
 
     def appended(self, log: DurableLog, rows: int, bytes: int) -> None:
         """So many rows at the log's end are on their way to the store; their owner may have too many now."""
-        limits = self._limits_of(log.owner)
         share = self._shares[log.owner]
         pieces = share.logs[log.key]
         last = pieces.pieces[-1] if pieces.pieces else None
         if (
             last is not None
-            and last.bytes + bytes <= limits.stored_bytes_max // PIECES
-            and log.next_offset - last.first <= limits.stored_rows_max // PIECES
+            and last.bytes + bytes <= share.bytes_max // PIECES
+            and log.next_offset - last.first <= share.rows_max // PIECES
         ):
             last.end = log.next_offset
             last.bytes += bytes
@@ -158,17 +178,17 @@ class StoredRows:
             pieces.add(_Piece(log.next_offset - rows, log.next_offset, bytes))
         share.rows += rows
         share.bytes += bytes
-        if share.bytes > limits.stored_bytes_max or share.rows > limits.stored_rows_max:
-            self._relieve(log.owner, share, limits)
+        if share.exceeded:
+            self._relieve(log.owner, share)
 
-    def _relieve(self, owner: str, share: _Share, limits: Limits) -> None:
+    def _relieve(self, owner: str, share: _Share) -> None:
         """Have the oldest rows of the largest logs removed."""
-        by_rows = share.rows > limits.stored_rows_max
+        by_rows = share.rows > share.rows_max
         largest = [(-(each.rows if by_rows else each.bytes), key) for key, each in share.logs.items()]
         heapq.heapify(largest)
         unread = 0
         cut: dict[str, int] = {}
-        while share.bytes > limits.stored_bytes_max * RELIEF or share.rows > limits.stored_rows_max * RELIEF:
+        while share.bytes > share.bytes_max * RELIEF or share.rows > share.rows_max * RELIEF:
             pieces = share.logs[largest[0][1]]
             if not pieces.pieces:
                 heapq.heappop(largest)
