@@ -519,7 +519,7 @@ class BrokerCore:
     def _on_time(self, now_us: int) -> None:
         self._links.begin(now_us)
         self._links.dialling.due(now_us)
-        for connection, error in self._reception.refusals_due():
+        for connection, error in self._reception.refusals_due() if self._reception.refused else ():
             self._broken(connection, error.code, str(error))
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)

@@ -87,7 +87,7 @@ class Reception:
         self.admissions: dict[int, Admission] = {}
         """How those were let in who are here, by connection."""
         self._wrong_tokens = WrongTokens()
-        self._refused: dict[int, Visitor] = {}
+        self.refused: dict[int, Visitor] = {}
         """Visitors that showed a wrong token and wait to hear so."""
         self._postroom = postroom
         self._links = links
@@ -234,22 +234,24 @@ class Reception:
             if not wait_us:
                 raise
             visitor.refusal, visitor.refused_at_us = error, now_us + wait_us
-            self._refused[visitor.opened.connection] = visitor
+            self.refused[visitor.opened.connection] = visitor
             return None
 
     @property
     def next_refusal_us(self) -> int | None:
         """When the next of those who showed wrong tokens is to be answered."""
-        return min((visitor.refused_at_us for visitor in self._refused.values()), default=None)
+        if not self.refused:
+            return None
+        return min(visitor.refused_at_us for visitor in self.refused.values())
 
     def refusals_due(self) -> list[tuple[int, AuthenticationError]]:
         """Those who showed wrong tokens and have waited long enough."""
         due = []
-        for connection, visitor in list(self._refused.items()):
+        for connection, visitor in list(self.refused.items()):
             if connection not in self.visitors:
-                del self._refused[connection]  # it has gone
+                del self.refused[connection]  # it has gone
             elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
-                del self._refused[connection]
+                del self.refused[connection]
                 due.append((connection, visitor.refusal))
         return due
 

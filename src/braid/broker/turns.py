@@ -81,6 +81,11 @@ class _Line:
         self.not_before_us = 0
         """When its client may ask for more, by its rate."""
 
+    def look_at_rate(self, now_us: int) -> None:
+        """See how long its client has to wait for its next request."""
+        if isinstance(self.party, Client):
+            self.not_before_us = now_us + self.party.limiter.requests_owed_us(now_us)
+
     @property
     def open(self) -> bool:
         """Whether its answers are read: one who takes none is asked to wait."""
@@ -139,13 +144,12 @@ class Turns:
         line = self.waiting.get(connection)
         if line is None:
             # A client waits behind other clients. Neighbours are few, and others depend on them.
-            crowded = isinstance(party, Client) and bool(self._clients)
-            line = _Line(party)
-            handled = self._handle(line, frames, 0 if crowded else WORK_PER_TURN)
+            crowded = bool(self._clients) and isinstance(party, Client)
+            handled = self._handle(party, frames, 0 if crowded else WORK_PER_TURN)
             if handled == len(frames):
                 return
             frames = frames[handled:]
-            self._begin(connection, line)
+            line = self._begin(connection, party)
         self._stand_in_line(line, frames)
 
     def serve(self) -> None:
@@ -207,8 +211,9 @@ class Turns:
 
         def handle() -> None:
             frames = list(islice(line.frames, FRAMES_PER_TURN))
-            for _ in range(self._handle(line, frames, work_max)):
+            for _ in range(self._handle(line.party, frames, work_max)):
                 line.frames.popleft()
+            line.look_at_rate(self._postroom.now_us)
 
         self._guard(connection, handle)
         if not line.frames and self.waiting.get(connection) is line:
@@ -218,11 +223,24 @@ class Turns:
             self._postroom.effect(Pause(connection, owed_us))
         return max(1, self.work - before)
 
-    def _handle(self, line: _Line, frames: Sequence[Frame], work_max: int) -> int:
+    def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
-        party = line.party
+        if len(frames) == 1 and type(frames[0].body) is PublicationBatch:  # by far the most frequent
+            handled = 1
+            self._batches(party, frames if party.channel.accept(frames[0]) else ())
+        else:
+            handled = self._handle_runs(party, frames, work_max)
+        self._check(party)
+        if party.channel.acknowledgement_waits:
+            if not party.line:
+                party.line.advance()
+            self._postroom.changed(party)
+        return handled
+
+    def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
+        """Handle neighbouring frames of one kind together."""
         handled = 0
-        for kind, group in groupby(frames, key=lambda frame: type(frame.body)):
+        for kind, group in groupby(frames, key=_kind):
             if party.connection is None:
                 return len(frames)  # something before has ended it
             run = list(group)
@@ -231,7 +249,7 @@ class Turns:
             elif kind in _ROUTINE:
                 self._each(party, kind, run)
             else:
-                fitting = self._fitting(line, run, work_max)
+                fitting = self._fitting(party, run, work_max)
                 work = sum(map(_work_of, run[:fitting]))
                 work_max -= work
                 self.work += work
@@ -239,23 +257,14 @@ class Turns:
                     self._changing()
                     self._each(party, kind, run[:fitting])
                 if fitting < len(run):
-                    handled += fitting
-                    break
+                    return handled + fitting
             handled += len(run)
-        self._check(party)
-        if party.channel.acknowledgement_waits:
-            if not party.line:
-                party.line.advance()
-            self._postroom.changed(party)
         return handled
 
-    def _fitting(self, line: _Line, run: Sequence[Frame], work_max: int) -> int:
+    def _fitting(self, party: Party, run: Sequence[Frame], work_max: int) -> int:
         """How many of these requests may be handled now."""
-        party = line.party
         if isinstance(party, Client):
-            now_us = self._postroom.now_us
-            line.not_before_us = now_us + party.limiter.requests_owed_us(now_us)
-            if line.not_before_us > now_us or not line.open:
+            if party.limiter.requests_owed_us(self._postroom.now_us) or not party.channel.writable:
                 return 0
         elif isinstance(party, Link) and self._busy(party):
             return 0
@@ -281,13 +290,15 @@ class Turns:
 
     # Standing in line.
 
-    def _begin(self, connection: int, line: _Line) -> None:
-        self.waiting[connection] = line
-        if isinstance(line.party, Client):
+    def _begin(self, connection: int, party: Party) -> _Line:
+        line = self.waiting[connection] = _Line(party)
+        line.look_at_rate(self._postroom.now_us)
+        if isinstance(party, Client):
             self._clients[connection] = line
         else:
             self._neighbours[connection] = line
         self._postroom.effect(Pause(connection, self._rest_us))
+        return line
 
     def _stand_in_line(self, line: _Line, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -311,6 +322,10 @@ class Turns:
     def _rest_us(self) -> int:
         """How long nothing is read from those in line, if nothing else is said: until the next review."""
         return 3 * self._postroom.settings.heartbeat_us
+
+
+def _kind(frame: Frame) -> type:
+    return type(frame.body)
 
 
 def _work_of(frame: Frame) -> int:
