@@ -63,6 +63,7 @@ from braid.protocol.messages import (
     Nearby,
     Ping,
     Pong,
+    PublishDiscarded,
     Reach,
     Refused,
     Replay,
@@ -267,6 +268,7 @@ class BrokerCore:
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,
             Introduction: self._acquaintances.introduced,
+            PublishDiscarded: self._publish.discards.further_on,
         }
 
     # The two doors.

@@ -235,7 +235,7 @@ class Express:
             postroom.counters.duplicates += 1
             if client is not None:
                 postroom.counters.published += 1
-                self._publish.discard(client, batch, batch.sequences)
+                self._publish.discards.here(client, batch, (batch.first,))
         return postroom.collect_at_once()
 
     def _limit(self, client: Client, batch: PublicationBatch) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from braid.broker.access import Principal
+    from braid.broker.discards import Discards
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
@@ -98,6 +99,8 @@ class DurableDesk:
         }
         self.pressure = Pressure(postroom)
         self._bottleneck = Bottleneck("the store")
+        self.discards: Discards | None = None
+        """Who is told what a log did not store, once that is known."""
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
@@ -420,6 +423,10 @@ class DurableDesk:
             for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
             if is_new(publisher, sequence)
         ]
+        if len(rows) < len(batch) and self.discards is not None:
+            stored = {row.sequence for row in rows}
+            others = [each for each in batch.sequences.tolist() if each not in stored]
+            self.discards.in_log(source, batch, log.stored, others)
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from braid.broker.discards import Discards
 from braid.broker.parties import Client, ClientDestination, Link, SoftLink
 from braid.broker.settling import Pending, Unsettled
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
 from braid.protocol.duplicates import DuplicateFilter
-from braid.protocol.messages import PublishDiscarded, PublishRefused, Settled
+from braid.protocol.messages import PublishRefused, Settled
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class PublishDesk:
         self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
+        self.discards = Discards(postroom, self.seen, self._unsettled)
+        durables.discards = self.discards
 
     def _meant(self, broker: str, publications: int) -> None:
         self.when_meant(broker, publications)
@@ -129,6 +132,10 @@ class PublishDesk:
         if client.unrouted:
             # Without further credit, what is kept stays within the window that the client has.
             client.channel.hold_credit(UNROUTED)
+            arrived = client.unrouted[-len(checked) :]
+            client.unrouted[-len(checked) :] = [
+                (self.discards.kept(client, batch), pending) for batch, pending in arrived
+            ]
 
     def release(self, client: Client) -> None:
         """Route what was kept, as soon as everybody knows that it may come."""
@@ -239,20 +246,6 @@ class PublishDesk:
             code=code,
             reason=reason,
         )
-
-    def discard(self, client: Client, batch: PublicationBatch, sequences: IntArray) -> None:
-        """Tell a client what was taken for a repetition: without a word it would count as delivered."""
-        if client.connection is None:
-            return
-        self._postroom.counters.discarded += len(sequences)
-        highest = self.seen.highest(batch.publisher) or 0
-        here_before: list[int] = []
-        too_old: list[int] = []
-        for sequence in sequences.tolist():
-            (here_before if self.seen.has(batch.publisher, sequence) else too_old).append(sequence)
-        for known, found in ((True, here_before), (False, too_old)):
-            if found:
-                self._postroom.tell(client, PublishDiscarded(batch.publisher, found, highest, known))
 
     # From links.
 
@@ -376,8 +369,9 @@ class PublishDesk:
         if fresh is not None:
             repeated = len(batch) - len(fresh)
             self._postroom.counters.duplicates += repeated
-            if repeated and isinstance(source, Client):
-                self.discard(source, batch, np.setdiff1d(batch.sequences, batch.sequences[fresh]))
+            if repeated:
+                gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
+                self.discards.here(source, batch, gone.tolist())
             if repeated and pending is not None:
                 # A repeated publication is settled when its first copy is, not before.
                 for earlier in self._unsettled.of(batch.publisher, batch.sequences):
@@ -394,7 +388,7 @@ class PublishDesk:
             return None
         route = _Route(batch, pending)
         if pending is not None:
-            self._unsettled.enter(batch, pending)
+            self._unsettled.enter(batch, pending, source)
             self._wait_here(route)
         return route
 

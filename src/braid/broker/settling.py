@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from braid.broker.parties import Party
     from braid.matching.columns import IntArray
     from braid.protocol import Channel, PublicationBatch
 
@@ -36,9 +37,11 @@ def shared_care(care: Callable[[], None] | None, count: int) -> list[Callable[[]
 class Pending:
     """One acknowledged batch and the shares of it that are not settled yet."""
 
-    __slots__ = ("_followers", "shares")
+    __slots__ = ("_followers", "shares", "source")
 
     def __init__(self) -> None:
+        self.source: Party | None = None
+        """Where it came from, as far as that matters to anybody."""
         # The first share is the router's own, until it has found everybody concerned.
         self.shares = 1
         self._followers: list[Callable[[], None]] = []
@@ -135,8 +138,9 @@ class Unsettled:
     def __init__(self) -> None:
         self._by_publisher: dict[str, dict[int, Pending]] = {}
 
-    def enter(self, batch: PublicationBatch, pending: Pending) -> None:
-        """Remember a batch until it is settled."""
+    def enter(self, batch: PublicationBatch, pending: Pending, source: Party | None = None) -> None:
+        """Remember a batch, and where it came from, until it is settled."""
+        pending.source = source
         sequences = batch.sequences.tolist()
         self._by_publisher.setdefault(batch.publisher, {}).update(dict.fromkeys(sequences, pending))
         pending.follow(lambda: self._forget(batch.publisher, sequences, pending))
@@ -148,6 +152,12 @@ class Unsettled:
                 del held[sequence]
         if not held:
             self._by_publisher.pop(publisher, None)
+
+    def sources(self, publisher: str, sequences: Sequence[int]) -> list[Party]:
+        """Where those of these publications came from that are not settled."""
+        held = self._by_publisher.get(publisher, {})
+        found = (held[sequence].source for sequence in sequences if sequence in held)
+        return list(dict.fromkeys(source for source in found if source is not None))
 
     def of(self, publisher: str, sequences: IntArray) -> list[Pending]:
         """The pending batches that hold any of these publications."""

@@ -169,6 +169,14 @@ class DuplicateFilter:
             bits = seen.window(self._mask)
             seen.restart(seen.highest, bits & ~(1 << seen.highest - sequence))
 
+    def discards(self, publisher: str, sequence: int) -> bool:
+        """Whether a publication would not count as new; nothing is remembered of the question."""
+        seen = self._publishers.get(publisher)
+        if seen is None:
+            return False
+        too_old = seen.highest - sequence >= self._window and not self._old_is_new
+        return too_old or self.has(publisher, sequence)
+
     def has(self, publisher: str, sequence: int) -> bool:
         """Whether a publication is known to have been here; nothing is remembered of the question."""
         seen = self._publishers.get(publisher)

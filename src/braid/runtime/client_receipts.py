@@ -127,8 +127,7 @@ class ReceiptBook:
             return "refused"
         if sequence > (self._settled if acknowledged else self._received):
             return "waiting" if self._failure is None else "unknown"
-        place = bisect_right(self._discarded, sequence, key=lambda run: run[0])
-        if place and sequence <= self._discarded[place - 1][1]:
+        if self._is_discarded(sequence):
             return "discarded"
         return "unknown" if sequence <= self._forgotten else "delivered"
 
@@ -200,6 +199,8 @@ class ReceiptBook:
         """The broker took these for repetitions."""
         runs = self._discarded
         for sequence in sequences:
+            if self._is_discarded(sequence):
+                continue  # both its broker and one further on may say so
             self.discards += 1
             if runs and sequence == runs[-1][1] + 1:
                 runs[-1] = (runs[-1][0], sequence)
@@ -207,6 +208,10 @@ class ReceiptBook:
                 insort(runs, (sequence, sequence))
             if len(runs) > DISCARDED_RUNS_MAX:
                 self._forgotten = runs.pop(0)[1]
+
+    def _is_discarded(self, sequence: int) -> bool:
+        place = bisect_right(self._discarded, sequence, key=lambda run: run[0])
+        return place > 0 and sequence <= self._discarded[place - 1][1]
 
     def fail(self, error: BraidError) -> None:
         """Nothing more will be known."""
