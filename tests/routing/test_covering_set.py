@@ -9,7 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from braid.errors import LocalProtocolError
 from braid.language import Filter
+from braid.language.covering import Steps
 from braid.routing import CoveringSet, Removal, covering_set
+from braid.routing.covering_set import STEPS_MAX
 from braid.routing.witness import witnesses
 from tests.language.strategies import filter_texts
 from tests.routing.helpers import all_filters, box_filters, has_residual
@@ -233,3 +235,22 @@ def test_whatever_covers_a_filter_accepts_its_witnesses(wider: str, narrower: st
             assert f.matches(witness)
             assert either.matches(witness)
     assert bool(witnesses(f)) == f.satisfiable
+
+
+def test_unions_of_many_boxes_are_not_compared_at_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = 0
+    spend = Steps.spend
+
+    def count(self: Steps, steps: int) -> None:
+        nonlocal spent
+        spent += steps
+        spend(self, steps)
+
+    monkeypatch.setattr(Steps, "spend", count)
+    known = CoveringSet()
+    for offset in range(4):
+        boxes = [f"(a{number} = {number + offset} AND b < {number})" for number in range(300)]
+        known.add(str(offset), Filter("b > 0 AND c = 1 OR " + " OR ".join(boxes)))
+    # A question may go a little beyond what is left before it ends.
+    assert spent < 2 * 4 * STEPS_MAX
+    assert known.told_count == 4

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from braid.language.expressions import Condition
     from braid.language.value_sets import ValueSet
 
-__all__ = ["STEPS_MAX", "covers", "intersects", "remainder"]
+__all__ = ["STEPS_MAX", "Steps", "covers", "intersects", "remainder"]
 
 # Comparisons of two small sets of values for one question: some tenths of a second. Filters written by
 # people need a handful; two unions of some hundred boxes each stay within it.
@@ -34,24 +34,28 @@ class _OutOfSteps(Exception):
     """The question is too large to be decided."""
 
 
-class _Steps:
-    """What is left to spend on one question."""
+class Steps:
+    """What is left to spend on one question, or on several together."""
 
-    def __init__(self) -> None:
-        self._left = STEPS_MAX
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
+        self._left = steps_max
 
     def spend(self, count: int) -> None:
+        """Take so many of them; without any left the question cannot be decided."""
         self._left -= count
         if self._left < 0:
             raise _OutOfSteps
 
 
-def covers(wider: Sequence[Term], narrower: Sequence[Term]) -> bool:
-    """Whether every publication that satisfies a term of `narrower` satisfies one of `wider`."""
+def covers(wider: Sequence[Term], narrower: Sequence[Term], steps: Steps | None = None) -> bool:
+    """Whether every publication that satisfies a term of `narrower` satisfies one of `wider`.
+
+    `steps` bounds the work; a question that is too large is answered with no.
+    """
     if len(wider) == 1:
         box, residual = wider[0].box, _residual(wider[0])
         return all(box_covers(box, term.box) and residual <= _residual(term) for term in narrower)
-    candidates, steps = _Candidates(wider), _Steps()
+    candidates, steps = _Candidates(wider), steps if steps is not None else Steps()
     try:
         return all(candidates.cover(term, steps) for term in narrower)
     except _OutOfSteps:
@@ -62,7 +66,7 @@ def intersects(first: Sequence[Term], second: Sequence[Term]) -> bool:
     """Whether some publication can satisfy both."""
     if len(first) == len(second) == 1:
         return terms_intersect(first[0], second[0])
-    steps = _Steps()
+    steps = Steps()
     sizes = [_size(term) for term in second]
     try:
         for left in first:
@@ -83,7 +87,7 @@ def remainder(term: Term, wider: Iterable[Term]) -> list[Box] | None:
     `term`, its residual always holds and it is as good as its box.
     """
     try:
-        return _remainder(term.box, _residual(term), ((each, _residual(each)) for each in wider), _Steps())
+        return _remainder(term.box, _residual(term), ((each, _residual(each)) for each in wider), Steps())
     except _OutOfSteps:
         return None
 
@@ -100,7 +104,7 @@ class _Candidates:
         for each in self._terms:
             self._by_name.setdefault(next(iter(each[0].box), None), []).append(each)
 
-    def cover(self, term: Term, steps: _Steps) -> bool:
+    def cover(self, term: Term, steps: Steps) -> bool:
         residual = _residual(term)
         if (frozenset(term.box.items()), residual) in self._keys:
             return True
@@ -133,7 +137,7 @@ def _remainder(
     box: Box,
     residual: frozenset[Condition],
     wider: Iterable[tuple[Term, frozenset[Condition]]],
-    steps: _Steps,
+    steps: Steps,
 ) -> list[Box]:
     pieces: list[Box] = [box]
     for candidate, theirs in wider:
@@ -145,7 +149,7 @@ def _remainder(
     return pieces
 
 
-def _outside(piece: Box, box: Box, steps: _Steps) -> list[Box]:
+def _outside(piece: Box, box: Box, steps: Steps) -> list[Box]:
     """Disjoint boxes that make up the part of `piece` outside `box`."""
     current = dict(piece)
     outside: list[Box] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from braid.language.covering import covers, intersects
+from braid.language.covering import Steps, covers, intersects
 from braid.language.evaluate import evaluate
 from braid.language.explain import Explanation, explain
 from braid.language.expressions import And, Condition, Not, Or, attribute_names
@@ -82,16 +82,17 @@ class Filter:
         except RecursionError:
             return with_room(evaluate, self.condition, plain) is True
 
-    def covers(self, other: Filter) -> bool:
+    def covers(self, other: Filter, *, steps: Steps | None = None) -> bool:
         """Whether every publication that satisfies `other` satisfies this filter.
 
-        Exact for filters made of boxes; with residual conditions never wrongly True.
+        Exact for filters made of boxes; with residual conditions never wrongly True. `steps` bounds the work
+        where many such questions are asked: beyond it the answer is False.
         """
         wider, narrower = self.terms, _filter(other).terms
         try:
-            return covers(wider, narrower)
+            return covers(wider, narrower, steps)
         except RecursionError:
-            return with_room(covers, wider, narrower)
+            return with_room(covers, wider, narrower, steps)
 
     def intersects(self, other: Filter) -> bool:
         """Whether some publication without ranges can satisfy both filters.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from braid.errors import LocalProtocolError
+from braid.language.covering import Steps
 from braid.matching.index import FilterIndex
 from braid.routing.witness import witnesses
 
@@ -35,6 +36,9 @@ PAIRS_MAX = 2**24
 # So many candidates are asked whether they cover a form. Opposite corners leave few that do not; past
 # this the form is told, which is always safe.
 CANDIDATES_MAX = 64
+# And so much may be spent on all of them together: a few milliseconds. Filters written by people take a
+# handful of steps; unions of hundreds of boxes are told if this does not decide it.
+STEPS_MAX = 1_000
 # So many hidden filters are revealed when the one that hides them goes. If there are more, it stays told for
 # a while, and they are revealed step by step: nobody waits long, and meanwhile the neighbour may send too
 # much, never too little.
@@ -333,8 +337,9 @@ class CoveringSet:
 def _hide(form: _Form, candidates: Iterable[_Form]) -> bool:
     """Hide the form behind the first candidate that covers it, if one does."""
     lasting = [each for each in candidates if not each.retiring]
+    steps = Steps(STEPS_MAX)
     for candidate in sorted(lasting, key=lambda each: each.told_number)[:CANDIDATES_MAX]:
-        if candidate.filter.covers(form.filter):
+        if candidate.filter.covers(form.filter, steps=steps):
             form.hider = candidate
             candidate.hidden[form] = None
             return True
