@@ -326,6 +326,9 @@ class PublishDesk:
         if route.pending is not None and self._mesh.sees_far:
             route.here = Pending()
             route.here.follow(route.pending.share())
+            # What was delivered here for another copy may not be safe yet.
+            for earlier in self._unsettled_here.of(route.batch.publisher, route.batch.sequences):
+                earlier.follow(route.here.share())
             self._unsettled_here.enter(route.batch, route.here)
 
     def _back_to_the_tree(self, soft: SoftLink) -> None:
