@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from braid.language import likes
 from braid.language.likes import (
     LikePatternError,
     canonical_like,
@@ -64,3 +65,19 @@ def test_the_prefix_of_a_pattern(pattern: str, prefix: str, form: str) -> None:
 def test_a_lonely_escape_is_refused(pattern: str) -> None:
     with pytest.raises(LikePatternError, match="followed by"):
         parse_like(pattern, "!")
+
+
+def test_pieces_that_nearly_fit_everywhere_are_found_in_one_go() -> None:
+    pattern = "%" + "a_" * 1_000 + "c%"
+    text = "ab" * 50_000
+    assert not like_matcher(pattern, "!").matches(text)
+    assert like_matcher(pattern, "!").matches(text + "c")
+    assert like_matcher("%a_c%d", "!").matches("ab" * 40 + "abcd")
+
+
+@given(patterns, st.text(alphabet="ab", max_size=60))
+def test_the_steady_way_finds_the_same(pattern: str, text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(likes, "TRIES_MAX", 0)
+        expected = as_expression(pattern).fullmatch(text) is not None
+        assert like_matcher(pattern, "!").matches(text) is expected

@@ -127,3 +127,26 @@ async def test_a_filter_that_no_frame_can_hold_is_an_error_and_ends_no_connectio
         await client.publish({"n": 2})
         assert (await wanted.get(DEADLINE_S))["n"] == 2
         assert len(a.core._reception.clients) == 1
+
+
+async def test_a_filter_that_would_multiply_is_answered_carried_and_survives_a_restart() -> None:
+    multiplies = " AND ".join(f"({'n' * 123}{row} = 1 OR {'m' * 123}{row} = 1)" for row in range(10))
+    satisfies = {f"{'n' * 123}{row}": 1 for row in range(10)}
+    async with (
+        pair_of(4 * KIB * KIB, 4 * KIB * KIB) as (a, b),
+        connect(a.address) as publisher,
+        connect(b.address) as subscriber,
+    ):
+        plain = await subscriber.subscribe(multiplies)
+        durable = await subscriber.subscribe(f"({multiplies}) AND q = 1", durable="log")
+        innocent = await subscriber.subscribe("z = 1")
+        for number in range(2):
+            await publisher.publish({**satisfies, "q": 1, "z": 1, "n": number}, delivery="acknowledged")
+            await publisher.flush(DEADLINE_S)
+            for subscription in (plain, durable, innocent):
+                assert (await subscription.get(DEADLINE_S))["n"] == number
+            if not number:
+                await b.stop()
+                await b.start()
+                await until(lambda: a.core.ready and b.core.ready and len(b.core._reception.clients) == 1)
+                await subscriber.subscribe("FALSE")  # answered behind what was asked for anew

@@ -27,6 +27,10 @@ DEFAULT_ESCAPE = "\\"
 CANONICAL_ESCAPE = "!"
 
 
+# So often a piece with `_` in it is looked for where its first plain characters are.
+TRIES_MAX = 16
+
+
 class LikePatternError(ValueError):
     """The message says what the pattern should have had."""
 
@@ -135,7 +139,7 @@ class _Gapped:
         if not self._runs:
             return start if start <= last else -1
         offset, run = self._runs[0]
-        while True:
+        for _ in range(TRIES_MAX):
             found = text.find(run, start + offset, end)
             if found < 0 or found - offset > last:
                 return -1
@@ -143,6 +147,23 @@ class _Gapped:
             if self.at(text, start):
                 return start
             start += 1
+        return self._find_steadily(text, start, end)
+
+    def _find_steadily(self, text: str, start: int, end: int) -> int:
+        """The same in one go over the text: bit n says whether the first n + 1 characters fit up to here."""
+        fixed: dict[str, int] = {}
+        anything = (1 << self._length) - 1
+        for offset, run in self._runs:
+            for place, character in enumerate(run, offset):
+                fixed[character] = fixed.get(character, 0) | 1 << place
+                anything ^= 1 << place
+        whole = 1 << self._length - 1
+        state = 0
+        for place in range(start, end):
+            state = (state << 1 | 1) & (anything | fixed.get(text[place], 0))
+            if state & whole:
+                return place + 1 - self._length
+        return -1
 
 
 def _piece(tokens: list[str | _Wildcard]) -> str | _Gapped:
