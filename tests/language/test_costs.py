@@ -33,7 +33,17 @@ def long_list(count: int, step: int) -> str:
     return ", ".join(map(str, range(0, count * step, step)))
 
 
+def nested_alternatives(levels: int, rows: int) -> str:
+    """At each level more alternatives than can be multiplied out, around all the levels inside."""
+    inside = "z = 1"
+    for level in range(levels):
+        own = " AND ".join(f"(a{level}_{row} = 1 OR b{level}_{row} = 1)" for row in range(rows))
+        inside = f"({own}) AND (q{level} = 1 OR ({inside}))"
+    return inside
+
+
 LARGE = {
+    "alternatives inside each other": nested_alternatives(45, 30),
     "ten rows of long names": product(10, 122),
     "sums of products": " OR ".join(f"({product(10, 1, f'_{each}_')})" for each in range(200)),
     "products of lists": "({}) AND ({})".format(

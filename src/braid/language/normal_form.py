@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeAlias
 
 from braid.language.evaluate import compared, evaluate
@@ -34,7 +35,7 @@ from braid.language.expressions import (
     attribute_names,
 )
 from braid.language.likes import canonical_like, like_prefix
-from braid.language.text import condition_text, value_set_text, value_text
+from braid.language.text import KnownTexts, condition_text, value_set_text, value_text
 from braid.language.value_sets import (
     ANYTHING,
     NOT_NULL,
@@ -105,13 +106,13 @@ def normal_form(condition: Condition) -> tuple[Term, ...]:
     plain = _plain_terms(condition)
     if plain is not None:
         return plain
-    terms = _terms(_without_not(condition, negated=False))
+    terms = _terms(_without_not(condition, negated=False), _Known())
     return tuple(sorted(_absorbed(terms), key=term_text)) if len(terms) > 1 else tuple(terms)
 
 
 def term_text(term: Term) -> str:
     """The canonical text of one term."""
-    implied = _bounds_of_all(term.residual) if term.residual else {}
+    implied = _bounds_of_all(term.residual, _Known()) if term.residual else {}
     written = [
         value_set_text(name, values)
         for name, values in sorted(term.box.items())
@@ -124,14 +125,29 @@ def term_text(term: Term) -> str:
     return " AND ".join(f"({text})" if loose else text for text, loose in everything) or "TRUE"
 
 
-def terms_intersection(first: Term, second: Term) -> Term | None:
+class _Known:
+    """What was found out about conditions while one form is made. They stand inside each other, and would be
+    gone through again at each level."""
+
+    __slots__ = ("bounds", "texts")
+
+    def __init__(self) -> None:
+        self.bounds: dict[int, tuple[Condition, Box]] = {}
+        """By identity, with the condition itself, so that it stays the only one with this identity."""
+        self.texts: KnownTexts = {}
+
+    def text(self, condition: Condition) -> str:
+        return condition_text(condition, self.texts)
+
+
+def terms_intersection(first: Term, second: Term, known: _Known | None = None) -> Term | None:
     """What satisfies both terms, None when nothing can (as far as boxes and simple residuals tell)."""
     box = dict(first.box)
     if not _narrow(box, second.box):
         return None
     if not second.residual:
         return Term(box, first.residual)
-    residual = _combined_residual(first.residual + second.residual)
+    residual = _combined_residual(first.residual + second.residual, known or _Known())
     return None if residual is None else Term(box, residual)
 
 
@@ -142,7 +158,7 @@ def terms_intersect(first: Term, second: Term) -> bool:
         if existing is not None and existing.disjoint(values):
             return False
     residual = first.residual + second.residual
-    return len(residual) < 2 or _joint_orders(residual)[0] is not None
+    return len(residual) < 2 or _joint_orders(residual) is not None
 
 
 def _narrow(box: dict[str, ValueSet], other: Box) -> bool:
@@ -297,14 +313,14 @@ def leaf_values(leaf: Condition) -> tuple[str, ValueSet] | None:
 _KINDS = {int: "number", float: "number", str: "string", bool: "boolean"}
 
 
-def _bounds(condition: Condition) -> Mapping[str, ValueSet]:
+def _bounds(condition: Condition, known: _Known) -> Box:
     """Per attribute, all values with which the condition can be TRUE."""
-    if isinstance(condition, And):
-        return _bounds_of_all(condition.conditions)
-    if isinstance(condition, Or):
-        alternatives = [_bounds(part) for part in condition.conditions]
-        names = set.intersection(*(set(each) for each in alternatives)) if alternatives else set()
-        return {name: union_of(each[name] for each in alternatives) for name in sorted(names)}
+    if isinstance(condition, (And, Or)):
+        found = known.bounds.get(id(condition))
+        if found is None:
+            bounds = _bounds_of_all if isinstance(condition, And) else _bounds_of_any
+            found = known.bounds[id(condition)] = (condition, bounds(condition.conditions, known))
+        return found[1]
     leaf = leaf_values(condition)
     if leaf is not None:
         return {leaf[0]: leaf[1]}
@@ -319,8 +335,14 @@ def _bounds(condition: Condition) -> Mapping[str, ValueSet]:
     return {}
 
 
-def _bounds_of_all(conditions: Iterable[Condition]) -> Mapping[str, ValueSet]:
-    return _common_box(map(_bounds, conditions))
+def _bounds_of_all(conditions: Iterable[Condition], known: _Known) -> Box:
+    return _common_box(_bounds(condition, known) for condition in conditions)
+
+
+def _bounds_of_any(conditions: Iterable[Condition], known: _Known) -> Box:
+    alternatives = [_bounds(part, known) for part in conditions]
+    names = set.intersection(*(set(each) for each in alternatives)) if alternatives else set()
+    return {name: union_of(each[name] for each in alternatives) for name in sorted(names)}
 
 
 def _common_box(boxes: Iterable[Box]) -> dict[str, ValueSet]:
@@ -332,37 +354,40 @@ def _common_box(boxes: Iterable[Box]) -> dict[str, ValueSet]:
     return {name: each[0] if len(each) == 1 else intersection_of(each) for name, each in sets.items()}
 
 
-def _as_residual(condition: Condition) -> list[Term]:
-    bounds = _bounds(condition)
+def _as_residual(condition: Condition, known: _Known) -> list[Term]:
+    bounds = _bounds(condition, known)
     if not all(bounds.values()):
         return []
     return [Term({name: v for name, v in bounds.items() if v != ANYTHING}, (condition,))]
 
 
-def _combined_residual(conditions: tuple[Condition, ...]) -> tuple[Condition, ...] | None:
+def _combined_residual(conditions: tuple[Condition, ...], known: _Known) -> tuple[Condition, ...] | None:
     """Sorted, without repeats, comparisons of the same two sides merged; None if they contradict."""
     if len(conditions) < 2:
         return conditions
-    orders, others = _joint_orders(conditions)
+    orders = _joint_orders(conditions)
     if orders is None:
         return None
-    merged = [Comparison(_OPERATORS[allowed], *sides) for sides, allowed in orders.items()]
-    return tuple(sorted([*merged, *others], key=condition_text))
+    by_text: dict[str, Condition] = {}
+    for condition in conditions:
+        if not isinstance(condition, Comparison):
+            by_text.setdefault(known.text(condition), condition)
+    for sides, allowed in orders.items():
+        merged = Comparison(_OPERATORS[allowed], *sides)
+        by_text[known.text(merged)] = merged
+    return tuple(condition for _, condition in sorted(by_text.items(), key=itemgetter(0)))
 
 
 def _joint_orders(
     conditions: tuple[Condition, ...],
-) -> tuple[dict[tuple[ValueExpression, ValueExpression], int] | None, set[Condition]]:
-    """How two sides of comparisons may compare, None if that leaves no way; and all other conditions."""
+) -> dict[tuple[ValueExpression, ValueExpression], int] | None:
+    """How the two sides of comparisons may compare; None if that leaves no way."""
     orders: dict[tuple[ValueExpression, ValueExpression], int] = {}
-    others: set[Condition] = set()
     for condition in conditions:
         if isinstance(condition, Comparison):
             sides = (condition.left, condition.right)
             orders[sides] = orders.get(sides, 7) & _ORDERS[condition.operator]
-        else:
-            others.add(condition)
-    return None if 0 in orders.values() else orders, others
+    return None if 0 in orders.values() else orders
 
 
 # Terms.
@@ -395,23 +420,23 @@ def _plain_terms(condition: Condition) -> tuple[Term, ...] | None:
     return (Term(box),)
 
 
-def _terms(condition: Condition) -> list[Term]:
+def _terms(condition: Condition, known: _Known) -> list[Term]:
     if isinstance(condition, And):
-        return _product(condition.conditions)
+        return _product(condition.conditions, known)
     if isinstance(condition, Or):
-        return _sum(condition)
+        return _sum(condition, known)
     leaf = leaf_values(condition)
     if leaf is None:
-        return _as_residual(condition)
+        return _as_residual(condition, known)
     return [Term({leaf[0]: leaf[1]})] if leaf[1] else []
 
 
-def _sum(condition: Or) -> list[Term]:
+def _sum(condition: Or, known: _Known) -> list[Term]:
     """The terms of all alternatives, or the whole as a residual if those are too many or too large."""
     collected: list[Term] = []
     weight, weight_max = 0, WEIGHT_MAX
     for part in condition.conditions:
-        terms = _terms(part)
+        terms = _terms(part, known)
         collected += terms
         if len(terms) > 1:  # a single one is no more than was written
             weight += sum(map(_weight, terms))
@@ -419,18 +444,18 @@ def _sum(condition: Or) -> list[Term]:
             weight_max = max(weight_max, 2 * condition_weight(condition))
         # Before they are merged, twice as many are let through as may be left.
         if weight > weight_max or len(collected) > 2 * ALTERNATIVES_MAX:
-            return _as_residual(condition)
-    merged = _merged(collected)
-    return merged if len(merged) <= ALTERNATIVES_MAX else _as_residual(condition)
+            return _as_residual(condition, known)
+    merged = _merged(collected, known)
+    return merged if len(merged) <= ALTERNATIVES_MAX else _as_residual(condition, known)
 
 
-def _product(conditions: tuple[Condition, ...]) -> list[Term]:
+def _product(conditions: tuple[Condition, ...], known: _Known) -> list[Term]:
     boxes: list[Box] = []
     residual: list[Condition] = []
     factors: list[list[Term]] = []
     alternatives: list[Condition] = []
     for condition in conditions:
-        terms = _terms(condition)
+        terms = _terms(condition, known)
         if len(terms) > 1:
             factors.append(terms)
             alternatives.append(condition)
@@ -442,16 +467,16 @@ def _product(conditions: tuple[Condition, ...]) -> list[Term]:
     if factors and _multiplies_too_much(Term(_common_box(boxes), tuple(residual)), factors, conditions):
         factors = []
         residual += alternatives
-        boxes.append(_bounds_of_all(alternatives))
+        boxes.append(_bounds_of_all(alternatives, known))
     box = _common_box(boxes)
-    combined = _combined_residual(tuple(residual))
+    combined = _combined_residual(tuple(residual), known)
     if combined is None or not all(box.values()):
         return []
     product = [Term(box, combined)]
     for terms in factors:
-        pairs = (terms_intersection(left, right) for left in product for right in terms)
+        pairs = (terms_intersection(left, right, known) for left in product for right in terms)
         product = [term for term in pairs if term is not None]
-    return _merged(product)
+    return _merged(product, known)
 
 
 def _multiplies_too_much(common: Term, factors: list[list[Term]], conditions: tuple[Condition, ...]) -> bool:
@@ -471,7 +496,7 @@ def _weight(term: Term) -> int:
     return weight + sum(map(condition_weight, term.residual)) if term.residual else weight
 
 
-def _merged(terms: list[Term]) -> list[Term]:
+def _merged(terms: list[Term], known: _Known) -> list[Term]:
     """Without repeats, and with terms that differ in one attribute only made into one."""
     if len(terms) < 2:
         return terms
@@ -482,7 +507,7 @@ def _merged(terms: list[Term]) -> list[Term]:
     sizes = [{} for _ in range(max(len(term.box) for term in terms) + 1)]
     for term in terms:
         groups = sizes[len(term.box)]
-        groups.setdefault((term.residual, frozenset(term.box)), []).append(term)
+        groups.setdefault((tuple(map(known.text, term.residual)), frozenset(term.box)), []).append(term)
     result: list[Term] = []
     for size in range(len(sizes) - 1, -1, -1):
         for (residual, names), group in sizes[size].items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 from braid.language.expressions import (
     And,
@@ -50,7 +50,7 @@ from braid.language.values import (
     ordinal_to_float,
 )
 
-__all__ = ["condition_text", "literal_text", "name_text", "value_set_text", "value_text"]
+__all__ = ["KnownTexts", "condition_text", "literal_text", "name_text", "value_set_text", "value_text"]
 
 _LEVELS = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 
@@ -92,14 +92,25 @@ def value_text(expression: ValueExpression) -> str:
     return f"- {inner}" if inner.startswith("-") else f"-{inner}"  # two in a row would begin a comment
 
 
-def condition_text(condition: Condition) -> str:
-    """A condition."""
-    if isinstance(condition, And):
-        return " AND ".join(_nested(part, (Or,)) for part in condition.conditions) or "TRUE"
-    if isinstance(condition, Or):
-        return " OR ".join(condition_text(part) for part in condition.conditions) or "FALSE"
+# The texts of conjunctions and disjunctions by their identity, with what they are of, to keep that alive.
+KnownTexts: TypeAlias = dict[int, tuple[Condition, str]]
+
+
+def condition_text(condition: Condition, known: KnownTexts | None = None) -> str:
+    """A condition. With `known`, texts of conditions that stand inside each other are made only once."""
+    if isinstance(condition, (And, Or)):
+        found = known.get(id(condition)) if known is not None else None
+        if found is not None:
+            return found[1]
+        if isinstance(condition, And):
+            text = " AND ".join(_nested(part, (Or,), known) for part in condition.conditions) or "TRUE"
+        else:
+            text = " OR ".join(condition_text(part, known) for part in condition.conditions) or "FALSE"
+        if known is not None:
+            known[id(condition)] = (condition, text)
+        return text
     if isinstance(condition, Not):
-        return f"NOT {_nested(condition.condition, (And, Or))}"
+        return f"NOT {_nested(condition.condition, (And, Or), known)}"
     if isinstance(condition, Comparison):
         return f"{value_text(condition.left)} {condition.operator} {value_text(condition.right)}"
     operand = value_text(condition.operand)
@@ -120,8 +131,8 @@ def _pattern_text(condition: Like) -> str:
     return literal_text(condition.pattern) + escape
 
 
-def _nested(condition: Condition, looser: tuple[type, ...]) -> str:
-    text = condition_text(condition)
+def _nested(condition: Condition, looser: tuple[type, ...], known: KnownTexts | None) -> str:
+    text = condition_text(condition, known)
     return f"({text})" if isinstance(condition, looser) and condition_parts(condition) > 0 else text
 
 
