@@ -14,7 +14,7 @@ OUT ?= reproduction
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability docs clean
+.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability faultruns docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -70,6 +70,9 @@ reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connecti
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy S2
 	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy SB
+
+faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; minutes
+	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 --strategy S0 --strategy S2 --strategy SB
 
 docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@echo "running the examples in README.md and docs/"

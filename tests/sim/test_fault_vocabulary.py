@@ -57,6 +57,49 @@ def test_nothing_crosses_until_it_is_over_and_then_everything_does(two: Two, ver
     assert two.left.numbers() == [1, 2, 3]
 
 
+def test_what_falls_into_a_hole_comes_out_when_it_is_mended_and_the_other_way_is_open(two: Two) -> None:
+    mend = two.world.hole("right", "left")
+    two.send(2)
+    two.left.send(publication(7))
+    two.world.host("left").report(Drain())
+    two.run()
+    assert two.left.numbers() == []
+    assert two.right.numbers() == [7]
+    mend()
+    two.send()
+    two.run()
+    assert two.left.numbers() == [1, 2, 3]
+
+
+def test_nobody_connects_through_a_hole(two: Two) -> None:
+    mend = two.world.hole("right", "left")
+    two.world.lose("right", "left")
+    two.run(10_000_000)
+    assert not two.world.pipes_between("right", "left")
+    mend()
+
+
+def test_a_frozen_machine_does_everything_later_and_in_order(two: Two) -> None:
+    two.world.freeze("left", 500_000)
+    two.send(2)
+    two.run()
+    two.send()
+    two.run()
+    assert two.left.numbers() == []
+    assert two.left.closed() == []
+    two.run(400_000)
+    assert two.left.numbers() == [1, 2, 3]
+
+
+def test_a_machine_that_is_killed_while_it_is_frozen_starts_anew(two: Two) -> None:
+    two.world.freeze("left", 500_000)
+    two.send()
+    two.run()
+    two.world.restart("left")
+    two.run(1_000_000)
+    assert two.left.numbers() == []
+
+
 def test_a_partition_lasts_as_long_as_its_block_and_may_be_between_groups(two: Two) -> None:
     other = Toy()
     two.world.add("other", lambda birth: other)

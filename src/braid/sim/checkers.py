@@ -3,9 +3,9 @@
 The checkers see everything that stations publish, ask for and receive. What is promised:
 
 - *complete*: a subscription that stands when something that it matches is published, and that stands until
-  the end, gets it. It stands when its broker has confirmed it; if that happens while something is wrong in
-  the network, then when all has been well for a while. Acknowledged publications survive every fault that
-  leaves stores intact; others may be lost near a disturbance (a crash, a broken connection, a partition).
+  the end, gets it. It stands from the moment its broker answers, whatever is wrong in the network then.
+  Acknowledged publications survive every fault that leaves stores intact; others may be lost within reach
+  of a fault: near it in time, and with what it struck on their way (see `reach`).
 - *once*: nobody gets a publication twice within one session.
 - *in order*: publications of one publisher that were promised come in the order of their numbers.
 - *invited*: nobody gets what matches none of its subscriptions.
@@ -14,13 +14,13 @@ The checkers see everything that stations publish, ask for and receive. What is 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from braid.errors import InvariantViolated
 from braid.language import Filter
+from braid.sim.reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkers"]
 
-# What is not acknowledged may be lost if a disturbance is as near as this.
-DISTURBANCE_US = 20_000_000
 # Violations that are kept word by word; a run with more is not understood by reading them all.
 VIOLATIONS_MAX = 1_000
 # Of these, a failure shows so many.
 SHOWN_MAX = 20
-# After the last disturbance, so long until everybody knows everything again.
-CALM_US = 10_000_000
 # What was under way when a subscription ended may still come for so long.
 LATE_US = 20_000_000
 
@@ -94,28 +90,11 @@ class Checkers:
         self._looked_up: dict[str, int] = {}
         self._violations: list[str] = []
         self._unlisted = 0
-        self._disturbances: list[int] = []
-        self._amnesias: list[int] = []
-        self._obstructed = False
+        self.reach = Reach()
+        """What faults can have touched."""
         self._filters: dict[str, Filter] = {}
 
     # What the oracle and the world say.
-
-    def disturbed(self, at_us: int, *, amnesia: bool = False, obstructed: bool = False) -> None:
-        """A fault: what is not acknowledged may be lost near it; with `amnesia` anything may.
-
-        `obstructed` says that something is down or blocked from now on.
-        """
-        self._disturbances.append(at_us)
-        self._obstructed = obstructed
-        if amnesia:
-            self._amnesias.append(at_us)
-
-    def calm(self, now_us: int) -> bool:
-        """Whether everybody has had time to find everybody: what is confirmed now is known everywhere."""
-        if not self._disturbances:
-            return True
-        return not self._obstructed and now_us - self._disturbances[-1] >= CALM_US
 
     def standing(self, station: Station, key: str, filter: Filter) -> None:
         """A subscription stands from now on."""
@@ -267,7 +246,7 @@ class Checkers:
             for (publisher, sequence), (at_us, batch) in watch.missing.items():
                 if published_before_us is not None and at_us >= published_before_us:
                     continue
-                if not self._excused(publisher, at_us, batch):
+                if not self._excused(watch, publisher, at_us, batch):
                     name = f"{watch.station.name} at {watch.broker}"
                     lost.append((at_us, publisher, sequence, name))
         sentences = [
@@ -288,17 +267,12 @@ class Checkers:
                 story.append(f"repeat with: {self.repeat_command}")
             raise InvariantViolated(f"the run broke {len(problems):,} promises", tuple(story))
 
-    def _excused(self, publisher: str, at_us: int, batch: PublicationBatch) -> bool:
+    def _excused(self, watch: _Watch, publisher: str, at_us: int, batch: PublicationBatch) -> bool:
         station = self._publishers[publisher]
         if not station.connected and not station.channel.idle:
             return True  # it may not have left its publisher
-        return _near(self._amnesias if batch.acknowledged else self._disturbances, at_us)
-
-
-def _near(times_us: Sequence[int], at_us: int) -> bool:
-    """Whether one of the ascending times is near."""
-    place = bisect_left(times_us, at_us - DISTURBANCE_US)
-    return place < len(times_us) and times_us[place] <= at_us + DISTURBANCE_US
+        ends = (publisher, station.broker, watch.broker, watch.station.name)
+        return self.reach.excuses(at_us, ends, acknowledged=batch.acknowledged)
 
 
 def _attributes(batch: PublicationBatch) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from braid.errors import ConfigurationError
-from braid.sim.host import Host
 from braid.sim.loop import stream
 from braid.sim.network import Network
 from braid.sim.uplink import Uplink
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
+    from braid.sim.host import Host
     from braid.sim.pipe import Pipe
     from braid.trace.writer import TraceWriter
 
@@ -57,18 +57,30 @@ class Faults(Network):
     _unnoticed: dict[str, list[Pipe]]
     """The ways out of machines that went silently."""
 
-    def _record(self, fault: str, subject: str, detail: str = "", *, amnesia: bool = False) -> None:
+    def _record(
+        self,
+        fault: str,
+        subject: str,
+        detail: str = "",
+        *,
+        struck: Iterable[tuple[str, ...]] = (),
+        lasts: bool = False,
+        amnesia: bool = False,
+    ) -> None:
+        """
+        Args:
+            fault: what happens.
+            subject: to whom, for people.
+            detail: how, for people.
+            struck: names of endpoints, and pairs of them for the ways between, for the checkers.
+            lasts: something is wrong with them from now on; otherwise it is over with this moment.
+            amnesia: what was stored is gone too.
+        """
         if self.trace is not None:
             self.trace.fault(self.loop.now_us, fault, subject, detail)
         if self.watcher is not None:
-            self.watcher.disturbed(self.loop.now_us, amnesia=amnesia, obstructed=self._obstructed())
-
-    def _obstructed(self) -> bool:
-        """Whether anything is down or blocked."""
-        blocked = any(each.partitions or each.holds for each in self.conditions.values())
-        return blocked or any(
-            isinstance(each, Host) and each.lives and each.machine is None for each in self.endpoints.values()
-        )
+            for each in struck:
+                self.watcher.reach.struck(self.loop.now_us, each, lasts=lasts, amnesia=amnesia)
 
     # Nothing crosses.
 
@@ -82,7 +94,7 @@ class Faults(Network):
         for one, other in pairs:
             self.condition(one, other).partitions += 1
             self._block(one, other)
-        self._record("partition", _way(left, right))
+        self._record("partition", _way(left, right), struck=pairs, lasts=True)
         return Undo(lambda: self._repair(pairs, _way(left, right)))
 
     def repair(
@@ -98,13 +110,13 @@ class Faults(Network):
         for one, other in pairs:
             while self.condition(one, other).partitions:
                 self._unpartition(one, other)
-        self._record("repair", subject)
+        self._record("repair", subject, struck=pairs)
 
     def _repair(self, pairs: Sequence[tuple[str, str]], subject: str) -> None:
         for one, other in pairs:
             if self.condition(one, other).partitions:
                 self._unpartition(one, other)
-        self._record("repair", subject)
+        self._record("repair", subject, struck=pairs)
 
     def _unpartition(self, left: str, right: str) -> None:
         self.condition(left, right).partitions -= 1
@@ -115,7 +127,7 @@ class Faults(Network):
         self._require(left, right)
         self.condition(left, right).holds += 1
         self._block(left, right)
-        self._record("hold", _way(left, right))
+        self._record("hold", _way(left, right), struck=[(left, right)], lasts=True)
         return Undo(lambda: self.release(left, right))
 
     def release(self, left: str, right: str) -> None:
@@ -126,7 +138,28 @@ class Faults(Network):
             condition.holds -= 1
             self._unblock(left, right)
         self.release_dials(left, right)
-        self._record("release", _way(left, right))
+        self._record("release", _way(left, right), struck=[(left, right)])
+
+    def hole(self, source: str, target: str) -> Undo:
+        """What one endpoint sends to another does not arrive until the hole is mended; the other way is open.
+
+        As with TCP, what is sent waits, and nobody can connect anew, since that takes both ways.
+        """
+        self._require(source, target)
+        condition = self.condition(source, target)
+        condition.holes += 1
+        pipes = [pipe for pipe in self._all_between(source, target) if pipe.source.name == source]
+        for pipe in pipes:
+            pipe.shaped().blocked += 1
+        self._record("hole", f"{source} > {target}", struck=[(source, target)], lasts=True)
+
+        def mend() -> None:
+            condition.holes -= 1
+            for pipe in pipes:
+                pipe.shaped().unblock()
+            self._record("mend", f"{source} > {target}", struck=[(source, target)])
+
+        return Undo(mend)
 
     def _block(self, left: str, right: str) -> None:
         for pipe in self._all_between(left, right):
@@ -163,7 +196,8 @@ class Faults(Network):
                 pipe.cross(f"{name} has crashed")
         if silent:
             self._unnoticed[name] = pipes
-        self._record("crash", name, "silent" if silent else "", amnesia=host.store is None)
+        detail = "silent" if silent else ""
+        self._record("crash", name, detail, struck=[(name,)], lasts=True, amnesia=host.store is None)
 
     def restart(self, name: str, *, keep_store: bool = True) -> None:
         """Start a machine again (ending it first if it runs), with the store it had or with an empty one."""
@@ -175,7 +209,23 @@ class Faults(Network):
         for pipe in self._unnoticed.pop(name, ()):
             pipe.cross(f"{name} knows nothing of this connection")
         self.begin(host)
-        self._record("restart", name, "" if keep_store else "without its store", amnesia=not keep_store)
+        detail = "" if keep_store else "without its store"
+        self._record("restart", name, detail, struck=[(name,)], amnesia=not keep_store)
+
+    def freeze(self, name: str, duration_us: int) -> None:
+        """A machine does nothing for a while, as by `kill -STOP`; then everything that came meanwhile comes.
+
+        Its peers notice only that it is silent.
+        """
+        if duration_us < 0:
+            raise ConfigurationError(f"duration_us must be at least 0, not {duration_us}")
+        self.host(name).freeze(duration_us)
+        self._record("freeze", name, f"{duration_us} us", struck=[(name,)], lasts=True)
+        self.loop.schedule(self.loop.now_us + duration_us, self._thawed, name)
+
+    def _thawed(self, name: str) -> None:
+        down = self.host(name).machine is None
+        self._record("thaw", name, struck=[(name,)], lasts=down)
 
     def begin(self, host: Host) -> None:
         """Start a host's machine."""
@@ -195,7 +245,7 @@ class Faults(Network):
                 pipe.shaped().lose_left = count
             else:
                 pipe.sever("the connection was cut")
-        self._record("lose", f"{source} > {target}", str(count))
+        self._record("lose", f"{source} > {target}", str(count), struck=[(source, target)])
         return len(pipes)
 
     def duplicate(self, source: str, target: str, count: int = 1) -> int:
@@ -218,7 +268,9 @@ class Faults(Network):
         self.condition(left, right).extra_us = extra_us
         for pipe in self._all_between(left, right):
             pipe.shaped().extra_us = extra_us
-        self._record("delay", _way(left, right), f"{extra_us} us")
+        self._record(
+            "delay", _way(left, right), f"{extra_us} us", struck=[(left, right)], lasts=bool(extra_us)
+        )
         return Undo(lambda: self.delay(left, right, 0)()) if extra_us else Undo(_nothing)
 
     def throttle(
@@ -232,23 +284,24 @@ class Faults(Network):
 
         Without a rate, a machine gets the uplink back that it was added with, and a pair its own bandwidth.
         """
+        struck: tuple[str, ...]
         for rate in (messages_per_s, bytes_per_s):
             if rate is not None and rate < 1:
                 raise ConfigurationError(f"a rate must be at least 1 per second, not {rate}")
         if isinstance(subject, str):
             self._throttle_host(self.host(subject), messages_per_s, bytes_per_s)
-            name = subject
+            name, struck = subject, (subject,)
         else:
             if messages_per_s is not None:
                 raise ConfigurationError("a link can be throttled in bytes per second only")
             self._throttle_link(*subject, bytes_per_s)
-            name = _way(*subject)
+            name, struck = _way(*subject), subject
         rates = [
             f"{rate} {unit}/s"
             for rate, unit in ((messages_per_s, "messages"), (bytes_per_s, "bytes"))
             if rate is not None
         ]
-        self._record("throttle", name, " ".join(rates) or "ended")
+        self._record("throttle", name, " ".join(rates) or "ended", struck=[struck], lasts=bool(rates))
         return Undo(lambda: self.throttle(subject)()) if rates else Undo(_nothing)
 
     def _throttle_host(self, host: Host, messages_per_s: int | None, bytes_per_s: int | None) -> None:

@@ -175,12 +175,18 @@ class Host(Endpoint):
         if isinstance(stimulus, Received):
             cost_us = sum(map(self.node.cost_of, stimulus.frames))
         now_us = self.loop.now_us
-        if not cost_us and self._busy_until_us <= now_us:
+        # At the very moment at which it is free again, others may still be before this in line.
+        if not cost_us and self._busy_until_us < now_us:
             self._turn(stimulus)
             return
         self._busy_until_us = max(self._busy_until_us, now_us) + cost_us
         self.busy_us += cost_us
         self.loop.schedule(self._busy_until_us, self._late_turn, (self.lives, stimulus))
+
+    def freeze(self, duration_us: int) -> None:
+        """Do nothing for a while; what is reported meanwhile waits."""
+        self._busy_until_us = max(self._busy_until_us, self.loop.now_us + duration_us)
+        self.report = self._wait_turn
 
     def _late_turn(self, waited: tuple[int, Input]) -> None:
         life, stimulus = waited

@@ -31,11 +31,13 @@ NOTES_MAX = 1_000
 class Condition:
     """What faults have done to the way between two endpoints."""
 
-    __slots__ = ("bandwidth_bytes_per_s", "dials", "extra_us", "holds", "model", "partitions")
+    __slots__ = ("bandwidth_bytes_per_s", "dials", "extra_us", "holds", "holes", "model", "partitions")
 
     def __init__(self) -> None:
         self.partitions = 0
         self.holds = 0
+        self.holes = 0
+        """Ways that lead nowhere, in either direction."""
         self.extra_us = 0
         self.bandwidth_bytes_per_s: int | None = None
         self.model: LinkModel | None = None
@@ -154,6 +156,8 @@ class Network:
         accepter.pipes[far] = back
         if direct and not self._codec:
             back.direct = True
+        if self.watcher is not None and isinstance(dialler, Host):
+            self.watcher.reach.linked(dialler.name, accepter.name)
         for pipe in (there, back):
             pipe.settle()
             self._shape(pipe)
@@ -199,7 +203,7 @@ class Network:
             return
         accepter = self.endpoints.get(address)
         condition = self.known_condition(dialler.name, address)
-        if condition is not None and condition.partitions:
+        if condition is not None and (condition.partitions or condition.holes):
             self._fail(dialler, dial, f"{address} did not answer", DIAL_TIMEOUT_US)
         elif condition is not None and condition.holds:
             condition.dials.append(attempt)

@@ -39,35 +39,21 @@ class Oracle:
         self._index: FilterIndex[tuple[str, str]] = FilterIndex()
         self._waiting: list[tuple[int, Station, PublicationBatch]] = []
         self._filters: dict[str, Filter] = {}
-        self._doubtful: dict[tuple[str, str], tuple[Station, str]] = {}
-        """Subscriptions that were confirmed while something was wrong: it may not be known everywhere yet."""
 
     # Subscriptions.
 
     def standing(self, station: Station, key: str, text: str) -> None:
-        """A subscription is installed along the whole path: from now on nothing may be missed."""
+        """A subscription was answered: from now on nothing may be missed."""
         if not self._lookups:
             return
         self.look_up()
         self._remove(station, key)
-        if self._checkers is not None and not self._checkers.calm(station.loop.now_us):
-            self._doubtful[(station.name, key)] = (station, text)
-        else:
-            self._enter(station, key, text)
-
-    def _enter(self, station: Station, key: str, text: str) -> None:
         filter = self._filters.get(text)
         if filter is None:
             filter = self._filters[text] = Filter(text)
         self._index.add((station.name, key), filter, group=station.broker)
         if self._checkers is not None:
             self._checkers.standing(station, key, filter)
-
-    def _enter_doubtful(self) -> None:
-        self.look_up()
-        doubtful, self._doubtful = self._doubtful, {}
-        for (_, key), (station, text) in doubtful.items():
-            self._enter(station, key, text)
 
     def ended(self, station: Station, key: str, text: str) -> None:
         """A subscription was taken back."""
@@ -86,7 +72,6 @@ class Oracle:
 
     def _remove(self, station: Station, key: str) -> None:
         place = (station.name, key)
-        self._doubtful.pop(place, None)
         if place in self._index:
             self._index.remove(place)
 
@@ -98,8 +83,6 @@ class Oracle:
             if self._trace is not None:
                 self._trace.publication(station.loop.now_us, station.broker, batch)
             return
-        if self._doubtful and self._checkers is not None and self._checkers.calm(station.loop.now_us):
-            self._enter_doubtful()
         self._waiting.append((station.loop.now_us, station, batch))
         if len(self._waiting) >= CHUNK:
             self.look_up()

@@ -170,7 +170,7 @@ class Station(Endpoint):
         world = self._world
         host = world.host(self.broker)
         condition = world.known_condition(self.name, self.broker)
-        blocked = condition is not None and (condition.partitions or condition.holds)
+        blocked = condition is not None and (condition.partitions or condition.holds or condition.holes)
         if host.machine is None or blocked:
             self.loop.schedule(self.loop.now_us + RECONNECT_US, self._connect)
             return
