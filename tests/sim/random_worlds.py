@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from braid.trace.writer import TraceWriter
 
-__all__ = ["FAULTS", "SMALL_QUEUES", "RandomWorld"]
+__all__ = ["FAULTS", "QUEUE_BYTES_MAX", "SMALL_QUEUES", "WINDOW_BYTES", "RandomWorld"]
 
 BROKERS = "ABCDEFGHI"
 BEGIN_US = 2_000_000
@@ -34,15 +34,16 @@ REST_S = 40
 # Soft links come and go within a run.
 BUSY_MESH = SoftLinkSettings(fanout=5, review_us=150_000, rest_reviews=1)
 QUEUE_BYTES_MAX = 64 * 1024
+WINDOW_BYTES = 16 * 1024
 SMALL_QUEUES: dict[str, Any] = {
     "link_queue_bytes_max": QUEUE_BYTES_MAX,
     "client_queue_bytes_max": QUEUE_BYTES_MAX,
-    "link": ChannelSettings(window_bytes=16 * 1024, resend_bytes_max=QUEUE_BYTES_MAX),
-    "client": ChannelSettings(window_bytes=16 * 1024, resend_bytes_max=QUEUE_BYTES_MAX),
+    "link": ChannelSettings(window_bytes=WINDOW_BYTES, resend_bytes_max=QUEUE_BYTES_MAX),
+    "client": ChannelSettings(window_bytes=WINDOW_BYTES, resend_bytes_max=QUEUE_BYTES_MAX),
 }
 """Settings of brokers: whatever can wait is bounded by a queue, with a window of credit on each side."""
 # Beside what a queue holds, each sender may have used up a window and sent one large publication more.
-BOUND_BYTES = QUEUE_BYTES_MAX + (STATIONS_MAX + 8) * 2 * 16 * 1024
+BOUND_BYTES = QUEUE_BYTES_MAX + (STATIONS_MAX + 8) * 2 * WINDOW_BYTES
 # One in eight publications is about as large as a window.
 LARGE_BYTES = 12 * 1024
 
@@ -218,7 +219,7 @@ class RandomWorld:
     def _strike(self, kind: str, duration_us: int) -> None:
         """Begin a fault, and end it later."""
         world, chance = self.world, self.chance
-        left, right = chance.choice(self.links)
+        left, right = chance.choice(self._connected() if chance.random() < 0.5 else self.links)
         if chance.random() < 0.5:
             left, right = right, left
         self._struck += [left, right]
@@ -251,6 +252,12 @@ class RandomWorld:
             world.lose(station.name, station.broker)
             return
         world.at(world.now_us + duration_us, end)
+
+    def _connected(self) -> list[tuple[str, str]]:
+        """Two brokers at a time that are connected now, over a link of the tree or a shortcut."""
+        ends = ((pipe.source.name, pipe.target.name) for pipe in self.world.pipes())
+        pairs = {(left, right) for left, right in ends if left < right}
+        return sorted(pair for pair in pairs if set(pair) <= set(self.names)) or self.links
 
     def _crash(self, name: str, *, silent: bool) -> Callable[[], None]:
         """End a broker; returns what brings it back, once no other fault wants it to be down."""

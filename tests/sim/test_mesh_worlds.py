@@ -125,15 +125,6 @@ class MeshWorld(RandomWorld):
                 for guest in left:
                     operator.say(Ask(operator.next_request(), "forget", {"neighbour": guest}))
 
-    def _strike(self, kind: str, duration_us: int) -> None:
-        """Strike whatever connects two brokers: a link of the tree or, as often, a shortcut."""
-        tree = self.links
-        if self.chance.random() < 0.5:
-            left, right = self.chance.sample(self.names, 2)
-            self.links = [(left, right)]
-        super()._strike(kind, duration_us)
-        self.links = tree
-
     def _change(self) -> None:
         """A reader changes its mind."""
         chance = self.chance
