@@ -11,6 +11,9 @@ WORKERS ?= 2
 EXPERIMENT ?= multipath
 SCALE ?= paper
 OUT ?= reproduction
+# What `make reliability` runs: every plan by each strategy with each seed.
+RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large \
+	--strategy S0 --strategy S2 --strategy SB --seed 1 --seed 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -66,10 +69,8 @@ live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while so
 overload: $(VENV)/.stamp-everything ## small queues and too many publications on fifty random trees; fails if anything is lost or stuck
 	@BRAID_OVERLOAD_SEEDS=50 $(BIN)/python -m pytest tests/sim/test_overload_worlds.py -q
 
-reliability: $(VENV)/.stamp-everything ## minutes of kill -9 and broken connections; fails if anything is lost or doubled
-	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20
-	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy S2
-	@$(BIN)/python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --strategy SB
+reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes and lost disks; fails if anything is lost or doubled
+	@$(BIN)/python -m tests.reliability.run --seconds 30 --brokers 7 --clients 20 $(RELIABILITY)
 
 faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; minutes
 	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 --strategy S0 --strategy S2 --strategy SB

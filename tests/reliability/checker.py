@@ -2,17 +2,22 @@
 
 The checker knows everything: it reads the journals of all clients. What must be:
 
-- A publication whose receipt came is in the log of every subscriber that wants it. One without a receipt
-  (its publisher was killed) may be there.
+- A publication whose receipt came is in the log of every subscriber that wants it and whose subscription was
+  answered before the publication was made, whatever was wrong then. One without a receipt (its publisher was
+  killed) may be there.
 - Nothing is in a log twice, nothing is there that was never published or that nobody there wants, and the
   publications of one publisher are in their order. Where there are soft links, order is promised to those
   publishers only who ask for it.
 - A process is given consecutive offsets, each once. A subscriber that was killed goes on without a gap: it
   may get again what it had not acknowledged, never what the broker had confirmed as acknowledged.
+- Only a broker that lost its data directory, or got an old one back, may have lost what was in its logs. Its
+  subscribers are told (`reset`), may get again what the old log has, and get everything that is published from
+  the moment on at which the broker has answered them again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +27,7 @@ from tests.reliability.plan import price_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.reliability.plan import Plan, Selection
+    from tests.reliability.plan import Plan, Selection, Subscriber
 
 __all__ = ["Checker", "Verdict"]
 
@@ -44,6 +49,8 @@ class Verdict:
     misordered: int = 0
     wrong: int = 0
     """Anything else that must not be."""
+    pause_s: float = 0.0
+    """The longest that anybody waited for a receipt."""
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -64,6 +71,9 @@ class _Published:
     def __init__(self, reader: JournalReader) -> None:
         self._reader = reader
         self.published: dict[str, int] = {}
+        self.moments: dict[str, tuple[list[int], list[int]]] = {}
+        """Per publisher up to which number it was about to publish, and when."""
+        self.pause_ns = 0
         self.settled: dict[str, int] = {}
         self.flushed: set[str] = set()
         self.ready_lives = 0
@@ -73,15 +83,28 @@ class _Published:
         for words in self._reader.lines():
             kind = words[0]
             if kind == "published":
-                self.published[words[1]] = int(words[2])
+                self._about_to_publish(words[1], int(words[2]), _time(words, 3))
             elif kind == "settled":
                 self.settled[words[1]] = int(words[2])
+                waited_ns = _time(words, 3) - self.published_at(words[1], int(words[2]))
+                self.pause_ns = max(self.pause_ns, waited_ns)
             elif kind == "flushed":
                 self.flushed.add(words[1])
             elif kind == "ready":
                 self.ready_lives += 1
             elif kind == "trouble":
                 self.troubles.append(" ".join(words[1:]))
+
+    def _about_to_publish(self, publisher: str, last: int, at_ns: int) -> None:
+        self.published[publisher] = last
+        lasts, times = self.moments.setdefault(publisher, ([], []))
+        lasts.append(last)
+        times.append(at_ns)
+
+    def published_at(self, publisher: str, sequence: int) -> int:
+        """When the writer was about to publish it; at that time or later it did."""
+        lasts, times = self.moments[publisher]
+        return times[min(bisect_left(lasts, sequence), len(times) - 1)]
 
 
 class _Delivered:
@@ -103,7 +126,12 @@ class _Delivered:
         """By offset."""
         self.found: set[tuple[str, int]] = set()
         self.ready_lives = 0
+        self.since_ns = 0
+        """What was published from then on must come."""
+        self.broken_ns: int | None = None
+        """When its broker came back with another log than it had; None if it has been asked since."""
         self.troubles: list[str] = []
+        self._in_this_log: set[tuple[str, int]] = set()
         self._reader = reader
         self._verdict = verdict
         self._highest: dict[str, int] = {}
@@ -118,10 +146,17 @@ class _Delivered:
                 self._row(int(words[1]), words[2], int(words[3]), int(words[4]))
             elif kind == "confirmed":
                 self._confirmed = int(words[1])
+                if self.broken_ns is not None and _time(words, 2) > self.broken_ns:
+                    self.since_ns, self.broken_ns = _time(words, 2), None
+            elif kind == "reset":
+                self._confirmed, self._expected_offset = -1, None
+                self.log, self._in_this_log, self._highest = [], set(), {}
             elif kind == "life":
                 self._expected_offset = None
             elif kind == "ready":
                 self.ready_lives += 1
+                if self.ready_lives == 1:
+                    self.since_ns = _time(words, 1)
             elif kind == "trouble":
                 self.troubles.append(" ".join(words[1:]))
 
@@ -145,15 +180,18 @@ class _Delivered:
             if self.log[offset] != (publisher, sequence):
                 verdict.blame("wrong", f"{what} {where}, where {self.log[offset]} was before")
             return
+        if offset > len(self.log) and not self.log:
+            self.log.extend([("", 0)] * offset)  # a log that was reset goes on where it was
         if offset > len(self.log):
             verdict.blame("wrong", f"{what} {where}, after a gap from {len(self.log)}")
             self.log.extend([("", 0)] * (offset - len(self.log)))
         self.log.append((publisher, sequence))
-        if (publisher, sequence) in self.found:
+        if (publisher, sequence) in self._in_this_log:
             verdict.blame("doubled", f"{what} a second time {where}")
         elif sequence < self._highest.get(publisher, 0) and publisher.partition(".")[0] not in self.unordered:
             verdict.blame("misordered", f"{what} after {self._highest[publisher]} {where}")
         self.found.add((publisher, sequence))
+        self._in_this_log.add((publisher, sequence))
         self._highest[publisher] = max(sequence, self._highest.get(publisher, 0))
         if price != price_of(publisher, sequence) or not self.selection.wants(publisher, sequence):
             verdict.blame("wrong", f"{what} with price {price} {where}, which does not want it")
@@ -168,12 +206,27 @@ class Checker:
         self.writers = {
             writer.name: _Published(JournalReader(directory, writer.name)) for writer in plan.writers
         }
-        self.subscribers = {
-            each.name: _Delivered(
-                each.name, each.selection, JournalReader(directory, each.name), self.verdict, unordered
-            )
-            for each in plan.subscribers
-        }
+        self._directory = directory
+        self._unordered = unordered
+        self.brokers: dict[str, str] = {}
+        """Of each subscriber."""
+        self.subscribers: dict[str, _Delivered] = {}
+        for each in plan.subscribers:
+            self.expect(each)
+
+    def expect(self, subscriber: Subscriber) -> None:
+        """One more subscriber, whose subscription counts from its answer."""
+        name = subscriber.name
+        reader = JournalReader(self._directory, name)
+        delivered = _Delivered(name, subscriber.selection, reader, self.verdict, self._unordered)
+        self.subscribers[name] = delivered
+        self.brokers[name] = subscriber.broker
+
+    def broke(self, broker: str, at_ns: int) -> None:
+        """A broker came back without what was in its logs."""
+        for name, where in self.brokers.items():
+            if where == broker:
+                self.subscribers[name].broken_ns = at_ns
 
     def read(self) -> None:
         """Take in what the clients have written since the last time."""
@@ -201,13 +254,30 @@ class Checker:
             for sequence in range(1, last + 1)
         ]
         found = {}
+        times = {
+            publisher: writer.published_at for writer in self.writers.values() for publisher in writer.moments
+        }
         for name, subscriber in self.subscribers.items():
+            if not subscriber.ready_lives or subscriber.broken_ns is not None:
+                continue  # `unanswered` names it
             lost = [
-                each for each in settled if each not in subscriber.found and subscriber.selection.wants(*each)
+                each
+                for each in settled
+                if each not in subscriber.found
+                and subscriber.selection.wants(*each)
+                and times[each[0]](*each) >= subscriber.since_ns
             ]
             if lost:
                 found[name] = lost
         return found
+
+    def unanswered(self) -> list[str]:
+        """Subscribers that have not been answered, at first or after their broker lost its logs."""
+        return [
+            name
+            for name, subscriber in self.subscribers.items()
+            if not subscriber.ready_lives or subscriber.broken_ns is not None
+        ]
 
     def conclude(self) -> Verdict:
         """The verdict, when nothing more is to come."""
@@ -218,6 +288,7 @@ class Checker:
             limits |= writer.published
             verdict.published += sum(writer.published.values())
             verdict.settled += sum(writer.settled.values())
+            verdict.pause_s = max(verdict.pause_s, writer.pause_ns / 1e9)
             for trouble in writer.troubles:
                 verdict.blame("wrong", f"{name}: {trouble}")
         for name, subscriber in self.subscribers.items():
@@ -226,8 +297,15 @@ class Checker:
             for publisher, sequence in subscriber.found:
                 if sequence > limits.get(publisher, 0):
                     verdict.blame("wrong", f"{publisher}/{sequence} at {name} was never published")
+        for name in self.unanswered():
+            verdict.blame("wrong", f"{name} was never answered")
         for name, lost in self.missing().items():
             first, last = lost[0], lost[-1]
             sentence = f"{name} lost {len(lost)}, from {first[0]}/{first[1]} to {last[0]}/{last[1]}"
             verdict.blame("lost", sentence, len(lost))
         return verdict
+
+
+def _time(words: list[str], place: int) -> int:
+    """The time in a line; 0 where it says none."""
+    return int(words[place]) if len(words) > place else 0

@@ -1,15 +1,18 @@
 """What did a client do before it was killed?
 
 Each client appends to a file of its own, in single writes, so that a `kill -9` loses nothing that was
-written. A line that was cut short is not believed: every whole one ends with a full stop.
+written. A line that was cut short is not believed: every whole one ends with a full stop. Times are those of
+the system's monotonic clock, in nanoseconds, which all processes share.
 
     life 2                  a new process goes on
-    ready                   it is connected and has said what it wants
-    published w1.2 120      about to publish, up to this number
-    settled w1.2 100        has the receipts up to this number
+    ready 500               it is connected and has been answered, at this time
+    published w1.2 120 500  about to publish, up to this number, at this time
+    settled w1.2 100 500    has the receipts up to this number, at this time
     flushed w1.2            has all receipts
     row 17 w1.2 100 64      was given this offset of its log: publisher, number, price
-    confirmed 17            the broker has safely stored that everything up to this offset is acknowledged
+    confirmed 17 500        the broker has safely stored that everything up to this offset is acknowledged;
+                            it was asked at this time
+    reset                   the log is not the one that it was before
     trouble ...             whatever should not happen
 """
 

@@ -10,12 +10,29 @@ import random
 import zlib
 from dataclasses import dataclass
 
-__all__ = ["Plan", "Selection", "Subscriber", "Writer", "make_plan", "price_of"]
+__all__ = [
+    "Plan",
+    "Selection",
+    "Subscriber",
+    "Writer",
+    "body_bytes",
+    "make_plan",
+    "make_selection",
+    "price_of",
+]
 
 
 def price_of(publisher: str, sequence: int) -> int:
     """The price in a publication, from 0 to 99."""
     return zlib.crc32(f"{publisher}/{sequence}".encode()) % 100
+
+
+def body_bytes(publisher: str, sequence: int, bytes_max: int) -> int:
+    """How large the body of a publication is: mostly nothing, sometimes as large as it may be."""
+    draw = zlib.crc32(f"body/{publisher}/{sequence}".encode())
+    if not bytes_max or draw % 16:
+        return 0
+    return bytes_max if draw % 64 == 0 else draw // 64 % (bytes_max + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +104,14 @@ def make_plan(seed: int, brokers: int, clients: int) -> Plan:
         for number in range(clients // 2)
     )
     everybody = [writer.name for writer in writers]
-    subscribers = []
-    for number in range(clients - len(writers)):
-        some = tuple(sorted(chance.sample(everybody, chance.randrange(1, len(everybody) + 1))))
-        selection = Selection(chance.randrange(60), some if chance.random() < 0.5 else ())
-        subscribers.append(Subscriber(f"s{number}", chance.choice(names), selection))
+    subscribers = [
+        Subscriber(f"s{number}", chance.choice(names), make_selection(chance, everybody))
+        for number in range(clients - len(writers))
+    ]
     return Plan(names, dials, writers, tuple(subscribers))
+
+
+def make_selection(chance: random.Random, writers: list[str]) -> Selection:
+    """What somebody wants."""
+    some = tuple(sorted(chance.sample(writers, chance.randrange(1, len(writers) + 1))))
+    return Selection(chance.randrange(60), some if chance.random() < 0.5 else ())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.reliability.worker import Specification
+    from tests.reliability.worker import ClientTask, Specification
 
 __all__ = ["BrokerProcess", "WorkerProcess", "free_port"]
 
@@ -99,22 +101,27 @@ class _Process:
 class BrokerProcess(_Process):
     """A broker with its data directory, on one port for all its lives."""
 
-    def __init__(self, name: str, directory: Path, log_level: str, strategy: str = "S0") -> None:
+    def __init__(
+        self, name: str, directory: Path, log_level: str, strategy: str = "S0", settings: str = ""
+    ) -> None:
         super().__init__(name, directory)
         self.port = free_port()
-        self.neighbour = ""
+        self.neighbours: list[str] = []
         """Whom it dials."""
+        self.stopped = False
         self.address = ""
         """What others are told, if not its own."""
         self._strategy = strategy
         self._configuration = directory / "soft-links.toml"
         # Soft links come and go quickly, so that much can go wrong with them in little time.
-        self._configuration.write_text("[soft_links]\nfanout = 5\nreview_us = 700_000\nrest_reviews = 1\n")
+        soft_links = "[soft_links]\nfanout = 5\nreview_us = 700_000\nrest_reviews = 1\n"
+        self._configuration.write_text(f"{settings}\n{soft_links}")
         self._data = directory / f"{name}.data"
+        self._copy = directory / f"{name}.copy"
         self._log_level = log_level
 
     def start(self) -> None:
-        neighbour = ("--neighbour", self.neighbour) if self.neighbour else ()
+        self.stopped = False
         self._start(
             "-c",
             "from braid.cli import main; main()",
@@ -123,8 +130,42 @@ class BrokerProcess(_Process):
             *("--log-level", self._log_level),
             *("--config", str(self._configuration), "--strategy", self._strategy),
             *(("--address", self.address) if self.address else ()),
-            *neighbour,
+            *(word for address in self.neighbours for word in ("--neighbour", address)),
         )
+
+    def freeze(self, frozen: bool) -> None:
+        """`kill -STOP`, or `kill -CONT`."""
+        if self._process is not None and self.alive:
+            self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+            self.stopped = frozen
+
+    def fill_disk(self, full: bool) -> None:
+        """Let no file of its grow beyond what it has, or let them grow again."""
+        if self._process is None or not self.alive:
+            return
+        sizes = [path.stat().st_size for path in self._data.rglob("*") if path.is_file()]
+        hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)[1]
+        limit = max(sizes, default=0) if full else resource.RLIM_INFINITY
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (limit, hard))
+
+    # While it is dead.
+
+    def copy_data(self) -> None:
+        """Make a backup of its data directory."""
+        if self._data.exists():
+            shutil.rmtree(self._copy, ignore_errors=True)
+            shutil.copytree(self._data, self._copy)
+
+    def restore_data(self) -> bool:
+        """Put the backup in its place; returns whether there was one."""
+        if self._copy.exists():
+            shutil.rmtree(self._data, ignore_errors=True)
+            shutil.copytree(self._copy, self._data)
+        return self._copy.exists()
+
+    def lose_data(self) -> None:
+        """Its disk is gone."""
+        shutil.rmtree(self._data, ignore_errors=True)
 
     async def listening(self) -> None:
         """Wait until it accepts connections."""
@@ -150,6 +191,13 @@ class WorkerProcess(_Process):
     def start(self, specification: Specification) -> None:
         self.clients = tuple(each.name for each in specification.clients)
         self._start("-m", "tests.reliability.worker", specification.to_json())
+
+    def add(self, task: ClientTask) -> None:
+        """Let one more client come."""
+        if self._process is not None and self._process.stdin is not None and self.alive:
+            self._process.stdin.write(f"{task.to_json()}\n".encode())
+            self._process.stdin.flush()
+            self.clients += (task.name,)
 
     async def ended(self) -> bool:
         """Wait until it has ended by itself; returns False if it does not."""

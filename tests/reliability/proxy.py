@@ -1,7 +1,8 @@
 """How do connections break that nobody closed?
 
 A small proxy stands before a broker. It passes bytes on in both directions, and on request resets its
-connections (both ends see a TCP reset) or stalls them (both ends see silence).
+connections (both ends see a TCP reset), stalls them (both ends see silence), or has a hole in one direction (one
+end is heard and hears nothing).
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class _Half(asyncio.Protocol):
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None and not self._passage.stalled:
-            self.other.transport.resume_reading()
+        other = self.other
+        if other is not None and other.transport is not None and not self._passage.blocks(other):
+            other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -61,7 +63,7 @@ class _Passage:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self.stalled = False
+        self._stalled = False
         self.near = _Half(self)
         self.far = _Half(self)
 
@@ -77,12 +79,24 @@ class _Passage:
         self.far.pair(self.near)
         if self.near.transport is None:
             self.reset()
+        self.review()
 
     def stall(self, stalled: bool) -> None:
-        self.stalled = stalled
+        self._stalled = stalled
+        self.review()
+
+    def blocks(self, half: _Half) -> bool:
+        """Whether nothing may pass that comes in at this half."""
+        hole = self._proxy.hole
+        return (
+            self._stalled or (hole == "there" and half is self.near) or (hole == "back" and half is self.far)
+        )
+
+    def review(self) -> None:
+        """Something about what may pass has changed."""
         for half in (self.near, self.far):
             if half.transport is not None:
-                if stalled:
+                if self.blocks(half):
                     half.transport.pause_reading()
                 else:
                     half.transport.resume_reading()
@@ -103,6 +117,8 @@ class Proxy:
         self.name = name
         self.passages: set[_Passage] = set()
         self.address = ""
+        self.hole = ""
+        """Where nothing passes: `there`, to the broker, or `back`."""
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -133,6 +149,12 @@ class Proxy:
         """Stop passing bytes on the connections that there are, or go on."""
         for passage in list(self.passages):
             passage.stall(stalled)
+
+    def tear(self, hole: str) -> None:
+        """Pass nothing on in one direction (`there` or `back`), also of new connections; empty: in both."""
+        self.hole = hole
+        for passage in list(self.passages):
+            passage.review()
 
     async def close(self) -> None:
         if self._server is not None:

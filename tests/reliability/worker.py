@@ -1,7 +1,8 @@
 """What do the clients of a reliability run do, in a process that may be killed at any moment?
 
 `python -m tests.reliability.worker SPECIFICATION` runs a few clients on one event loop until standard input
-ends. Then publishers wait for all their receipts, and subscribers leave.
+ends; each line of it is one more client that comes at once. At the end publishers wait for all their
+receipts, and subscribers leave.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from braid.errors import BraidError
 from braid.protocol.client_inbox import StoredPublication
 from braid.runtime.client import connect
 from tests.reliability.journal import Journal
-from tests.reliability.plan import price_of
+from tests.reliability.plan import body_bytes, price_of
 
 if TYPE_CHECKING:
     from braid.runtime.client import Client
@@ -51,6 +52,9 @@ class ClientTask:
     ordered: bool = False
     """Whether a publisher asks for order."""
 
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Specification:
@@ -64,6 +68,8 @@ class Specification:
     rate: float
     """Publications per second and publisher."""
     clients: tuple[ClientTask, ...]
+    body_bytes_max: int = 0
+    """Publications have bodies up to this size."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -79,13 +85,20 @@ async def run(specification: Specification) -> None:
     """Run all clients until standard input ends."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    tasks = {loop.create_task(_reported(specification, each, stop)) for each in specification.clients}
+
+    def come(line: str) -> None:
+        task = ClientTask(**json.loads(line))
+        tasks.add(loop.create_task(_reported(specification, task, stop)))
 
     def watch() -> None:
-        sys.stdin.read()
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(come, line)
         loop.call_soon_threadsafe(stop.set)
 
     threading.Thread(target=watch, daemon=True).start()
-    await asyncio.gather(*(_reported(specification, each, stop) for each in specification.clients))
+    await stop.wait()
+    await asyncio.gather(*tasks)
 
 
 async def _reported(specification: Specification, task: ClientTask, stop: asyncio.Event) -> None:
@@ -116,16 +129,19 @@ async def _publish(
     ) as client:
         if task.filter:
             await client.advertise(task.filter)
-        journal.write("ready")
+        journal.write(f"ready {time.monotonic_ns()}")
         waiting: deque[Receipt] = deque()
         sequence = 0
         while not stop.is_set():
             burst = chance.randrange(1, BURST_MAX)
-            journal.write(f"published {publisher} {sequence + burst}")
+            journal.write(f"published {publisher} {sequence + burst} {time.monotonic_ns()}")
             for _ in range(burst):
                 sequence += 1
                 attributes = {"writer": task.name, "price": price_of(publisher, sequence)}
-                receipt = await client.publish(attributes, delivery="acknowledged", ordered=task.ordered)
+                size = body_bytes(publisher, sequence, specification.body_bytes_max)
+                receipt = await client.publish(
+                    attributes, body=bytes(size), delivery="acknowledged", ordered=task.ordered
+                )
             waiting.append(receipt)
             await asyncio.sleep(chance.uniform(0, 2) * burst / specification.rate)
             await _settle(waiting, BURSTS_WAITING_MAX, journal)
@@ -144,7 +160,7 @@ async def _settle(waiting: deque[Receipt], waiting_max: int, journal: Journal) -
         async with asyncio.timeout(PATIENCE_S):
             await settled
     if settled is not None:
-        journal.write(f"settled {settled.publisher} {settled.sequence}")
+        journal.write(f"settled {settled.publisher} {settled.sequence} {time.monotonic_ns()}")
 
 
 async def _subscribe(
@@ -159,8 +175,10 @@ async def _subscribe(
         request_timeout_s=PATIENCE_S,
     ) as client:
         subscription = await client.subscribe(task.filter, durable=task.name)
-        journal.write("ready")
-        reading = asyncio.ensure_future(_read(client, subscription, chance, journal))
+        journal.write(f"ready {time.monotonic_ns()}")
+        reading = asyncio.ensure_future(
+            _read(client, subscription, chance, journal, specification.body_bytes_max)
+        )
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
         for each in (reading, stopping):
@@ -170,10 +188,12 @@ async def _subscribe(
             reading.result()
 
 
-async def _read(client: Client, subscription: Subscription, chance: random.Random, journal: Journal) -> None:
+async def _read(
+    client: Client, subscription: Subscription, chance: random.Random, journal: Journal, body_bytes_max: int
+) -> None:
     """Write down what comes, and acknowledge most of it at once and the rest a little later."""
     async with asyncio.TaskGroup() as group:
-        await _read_on(client, subscription, chance, journal, group)
+        await _read_on(client, subscription, chance, journal, group, body_bytes_max)
 
 
 async def _read_on(
@@ -182,26 +202,32 @@ async def _read_on(
     chance: random.Random,
     journal: Journal,
     group: asyncio.TaskGroup,
+    body_bytes_max: int,
 ) -> None:
     confirming: asyncio.Task[None] | None = None
     confirm_at = time.monotonic() + CONFIRM_S
-    last = acknowledged = -1
+    last: StoredPublication | None = None
+    acknowledged, epoch, resets = -1, "", 0
     while True:
         try:
             rows = await subscription.get_many(ROWS_AT_ONCE_MAX, timeout_s=0.2)
         except TimeoutError:
             rows = []
         stored = [row for row in rows if isinstance(row, StoredPublication)]
-        if stored:
-            journal.write_all(
-                f"row {row.offset} {row.publisher} {row.sequence} {row.attributes['price']}" for row in stored
-            )
-            last = stored[-1].offset
-        if last > acknowledged and (not rows or chance.random() < 0.7):
+        for row in stored:
+            if subscription.resets != resets and row.epoch != epoch:
+                journal.write("reset")
+                resets, acknowledged = subscription.resets, -1
+            epoch = row.epoch
+            journal.write(f"row {row.offset} {row.publisher} {row.sequence} {row.attributes['price']}")
+            if len(row.body or b"") != body_bytes(row.publisher, row.sequence, body_bytes_max):
+                journal.write(f"trouble {row.publisher}/{row.sequence} has a body of {len(row.body or b'')}")
+            last = row
+        if last is not None and last.offset > acknowledged and (not rows or chance.random() < 0.7):
             await subscription.acknowledge(last)
-            acknowledged = last
+            acknowledged = last.offset
         free = confirming is None or confirming.done()
-        if free and acknowledged >= 0 and time.monotonic() >= confirm_at:
+        if free and time.monotonic() >= confirm_at:
             confirm_at = time.monotonic() + CONFIRM_S
             confirming = group.create_task(_confirm(client, subscription, acknowledged, journal))
 
@@ -211,9 +237,10 @@ async def _confirm(client: Client, subscription: Subscription, offset: int, jour
 
     A broker answers whoever asks for a durable subscription once all that was to be stored before is safe.
     """
+    began_ns = time.monotonic_ns()
     barrier = await client.subscribe("writer = 'nobody'", durable=f"{subscription.durable}.barrier")
     await barrier.close()
-    journal.write(f"confirmed {offset}")
+    journal.write(f"confirmed {offset} {began_ns}")
 
 
 def main() -> None:
