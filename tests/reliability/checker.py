@@ -11,8 +11,8 @@ The checker knows everything: it reads the journals of all clients. What must be
 - A process is given consecutive offsets, each once. A subscriber that was killed goes on without a gap: it
   may get again what it had not acknowledged, never what the broker had confirmed as acknowledged.
 - Only a broker that lost its data directory, or got an old one back, may have lost what was in its logs. Its
-  subscribers are told (`reset`), may get again what the old log has, and get everything that is published from
-  the moment on at which the broker has answered them again.
+  subscribers are told (`reset`), may get again what the old log has, and get everything that is published
+  from the moment on at which the broker has answered them again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How do connections break that nobody closed?
 
 A small proxy stands before a broker. It passes bytes on in both directions, and on request resets its
-connections (both ends see a TCP reset), stalls them (both ends see silence), or has a hole in one direction (one
-end is heard and hears nothing).
+connections (both ends see a TCP reset), stalls them (both ends see silence), or has a hole in one direction
+(one end is heard and hears nothing).
 """
 
 from __future__ import annotations

@@ -215,10 +215,10 @@ async def _read_on(
             rows = []
         stored = [row for row in rows if isinstance(row, StoredPublication)]
         for row in stored:
-            if subscription.resets != resets and row.epoch != epoch:
+            if subscription.resets != resets and row.log_epoch != epoch:
                 journal.write("reset")
                 resets, acknowledged = subscription.resets, -1
-            epoch = row.epoch
+            epoch = row.log_epoch
             journal.write(f"row {row.offset} {row.publisher} {row.sequence} {row.attributes['price']}")
             if len(row.body or b"") != body_bytes(row.publisher, row.sequence, body_bytes_max):
                 journal.write(f"trouble {row.publisher}/{row.sequence} has a body of {len(row.body or b'')}")

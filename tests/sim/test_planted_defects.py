@@ -227,8 +227,10 @@ def test_publications_that_overtake_each_other(monkeypatch: Patch) -> None:
 
     def hasty(self: Channel[Any], body: Body, care: Any = None) -> None:
         usual(self, body, care)
-        if isinstance(body, PublicationBatch) and len(self._batches) > 1:
-            self._batches[-1], self._batches[-2] = self._batches[-2], self._batches[-1]
+        if isinstance(body, PublicationBatch):
+            line = self._class(body.target).waiting
+            if len(line) > 1:
+                line[-1], line[-2] = line[-2], line[-1]
 
     monkeypatch.setattr(Channel, "offer", hasty)
     assert " after " in complaint()

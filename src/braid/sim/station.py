@@ -224,6 +224,10 @@ class Station(Endpoint):
         if self._world.oracle is not None:
             self._world.oracle.ended(self, key, self.subscriptions[key])
         del self.subscriptions[key]
+        # Whoever takes a subscription back that is not answered yet waits for its answer no more.
+        for request, asked in list(self._asked.items()):
+            if isinstance(asked, Subscribe) and asked.key == key:
+                del self._asked[request]
         trace = self._world.trace
         if trace is not None:
             trace.subscription(self.loop.now_us, self.broker, self.name, key, "", "unsubscribe")
