@@ -25,6 +25,7 @@ from tests.reliability.journal import JournalReader
 from tests.reliability.plan import price_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.reliability.plan import Plan, Selection, Subscriber
@@ -116,9 +117,11 @@ class _Delivered:
         selection: Selection,
         reader: JournalReader,
         verdict: Verdict,
-        unordered: frozenset[str] = frozenset(),
+        unordered: frozenset[str],
+        published_at: Callable[[str, int], int],
     ) -> None:
         self.name = name
+        self._published_at = published_at
         self.unordered = unordered
         """Writers whose publications may overtake each other."""
         self.selection = selection
@@ -139,8 +142,13 @@ class _Delivered:
         self._expected_offset: int | None = 0
         """The next in this life; None when it may begin anywhere that leaves no gap."""
 
-    def read(self) -> None:
-        for words in self._reader.lines():
+    def lines(self) -> list[list[str]]:
+        """What it has written since the last time."""
+        return list(self._reader.lines())
+
+    def take(self, lines: list[list[str]]) -> None:
+        """Judge what it has written."""
+        for words in lines:
             kind = words[0]
             if kind == "row":
                 self._row(int(words[1]), words[2], int(words[3]), int(words[4]))
@@ -188,13 +196,20 @@ class _Delivered:
         self.log.append((publisher, sequence))
         if (publisher, sequence) in self._in_this_log:
             verdict.blame("doubled", f"{what} a second time {where}")
-        elif sequence < self._highest.get(publisher, 0) and publisher.partition(".")[0] not in self.unordered:
+        elif sequence < self._highest.get(publisher, 0) and self._in_order(publisher, sequence):
             verdict.blame("misordered", f"{what} after {self._highest[publisher]} {where}")
         self.found.add((publisher, sequence))
         self._in_this_log.add((publisher, sequence))
         self._highest[publisher] = max(sequence, self._highest.get(publisher, 0))
         if price != price_of(publisher, sequence) or not self.selection.wants(publisher, sequence):
             verdict.blame("wrong", f"{what} with price {price} {where}, which does not want it")
+
+    def _in_order(self, publisher: str, sequence: int) -> bool:
+        """Whether it was promised in order. What is older than the answer may come by the way, when it is
+        sent again after a crash."""
+        if publisher.partition(".")[0] in self.unordered:
+            return False
+        return self._published_at(publisher, sequence) >= self.since_ns
 
 
 class Checker:
@@ -218,7 +233,9 @@ class Checker:
         """One more subscriber, whose subscription counts from its answer."""
         name = subscriber.name
         reader = JournalReader(self._directory, name)
-        delivered = _Delivered(name, subscriber.selection, reader, self.verdict, self._unordered)
+        delivered = _Delivered(
+            name, subscriber.selection, reader, self.verdict, self._unordered, self._published_at
+        )
         self.subscribers[name] = delivered
         self.brokers[name] = subscriber.broker
 
@@ -230,10 +247,18 @@ class Checker:
 
     def read(self) -> None:
         """Take in what the clients have written since the last time."""
+        # First what was delivered: whatever that was, somebody has written before that it would be published.
+        delivered = {subscriber: subscriber.lines() for subscriber in self.subscribers.values()}
         for writer in self.writers.values():
             writer.read()
-        for subscriber in self.subscribers.values():
-            subscriber.read()
+        for subscriber, lines in delivered.items():
+            subscriber.take(lines)
+
+    def _published_at(self, publisher: str, sequence: int) -> int:
+        writer = self.writers.get(publisher.partition(".")[0])
+        if writer is None or publisher not in writer.moments:
+            return 0
+        return writer.published_at(publisher, sequence)
 
     def ready_lives(self, client: str) -> int:
         """How many processes of a client have come so far as to do their work."""
@@ -254,9 +279,6 @@ class Checker:
             for sequence in range(1, last + 1)
         ]
         found = {}
-        times = {
-            publisher: writer.published_at for writer in self.writers.values() for publisher in writer.moments
-        }
         for name, subscriber in self.subscribers.items():
             if not subscriber.ready_lives or subscriber.broken_ns is not None:
                 continue  # `unanswered` names it
@@ -265,7 +287,7 @@ class Checker:
                 for each in settled
                 if each not in subscriber.found
                 and subscriber.selection.wants(*each)
-                and times[each[0]](*each) >= subscriber.since_ns
+                and self._published_at(*each) >= subscriber.since_ns
             ]
             if lost:
                 found[name] = lost

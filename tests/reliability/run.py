@@ -3,9 +3,9 @@
     python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --seed 1 --plan kills --strategy SB
 
 Real brokers and clients in processes of their own, in a random tree on loopback. For the given time things go
-wrong as a plan says (`PLANS`), and newcomers subscribe amid and right after it. Then everything is repaired,
-publishers wait for their receipts, subscribers read what is left, and a checker compares what must have
-arrived with what did. The seed decides the network, who wants what, and what is done in which order; the
+wrong as a plan says (`choices.PLANS`), and newcomers subscribe amid and right after it. Then everything is
+repaired, publishers wait for their receipts, subscribers read what is left, and a checker compares what must
+have arrived with what did. The seed decides the network, who wants what, and what is done in which order; the
 moments depend on the machine. One line per plan, strategy and seed says what came of it.
 """
 
@@ -14,22 +14,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import BraidError
 from braid.runtime.client import connect
-from tests.reliability.checker import Checker, Verdict
-from tests.reliability.plan import Subscriber, make_plan, make_selection
+from tests.reliability.chaos import Chaos
+from tests.reliability.checker import Checker
+from tests.reliability.choices import PLANS, Choices, Outcome
+from tests.reliability.plan import make_plan
 from tests.reliability.processes import HOST, BrokerProcess, WorkerProcess
 from tests.reliability.proxy import Proxy
 from tests.reliability.worker import ClientTask, Specification
@@ -45,107 +45,18 @@ READY_S_MAX = 90.0
 REPAIR_S_MAX = 120.0
 # After everything has arrived: what comes twice may come late.
 QUIET_S = 2.0
-# Brokers that are dead at a time; more, and hardly anything would be published meanwhile.
-DEAD_MAX = 2
 PUBLISHERS_PER_PROCESS = 5
 SUBSCRIBERS_PER_PROCESS = 2
-# Subscribers that come amid the faults.
-NEWCOMERS_MAX = 12
 # In plans with large publications, the largest frame, and what a body may take of it.
 FRAME_BYTES_MAX = 256 * 1024
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024
 
-PLANS: dict[str, dict[str, int]] = {
-    "kills": {"kill": 35, "reset": 50, "stall": 8, "kill clients": 6, "power cut": 1},
-    "stops": {"stop": 30, "kill": 10, "reset": 20, "stall": 10},
-    "holes": {"hole": 30, "kill": 10, "reset": 15, "stall": 10},
-    "disks": {"old data": 12, "lost data": 8, "disk full": 14, "kill": 15, "reset": 20},
-    "large": {"kill": 25, "reset": 30, "stall": 8, "hole": 5, "stop": 5},
-}
-"""What goes wrong in each plan, and how often in comparison:
 
-- *kills*: `kill -9` of brokers and clients, broken and stalled connections, all brokers at once.
-- *stops*: brokers that are stopped for up to 20 s and go on.
-- *holes*: connections through which only one end is heard.
-- *disks*: brokers that come back with an old data directory or with none, disks that are full for a while.
-- *large*: publications up to the largest that a frame can hold, and a bit of everything.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What a run is to be like."""
-
-    seconds: float = 60.0
-    brokers: int = 7
-    clients: int = 20
-    seed: int = 1
-    rate: float = 2000.0
-    """Publications per second that all publishers together aim at."""
-    log_level: str = "info"
-    strategy: str = "S0"
-    """How brokers forward. With soft links, order is promised to those publishers only who ask for it."""
-    plan: str = "kills"
-    """What goes wrong."""
-
-    @property
-    def command(self) -> str:
-        """What to type for the same run."""
-        return (
-            f"python -m tests.reliability.run --seconds {self.seconds:g} --brokers {self.brokers} "
-            f"--clients {self.clients} --seed {self.seed} --rate {self.rate:g} --strategy {self.strategy} "
-            f"--plan {self.plan}"
-        )
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run came to."""
-
-    choices: Choices
-    directory: Path
-    verdict: Verdict
-    faults: Counter[str] = field(default_factory=Counter)
-    newcomers: int = 0
-    recovery_s: float = 0.0
-    """From the last repair until everything had arrived."""
-    problems: list[str] = field(default_factory=list)
-    """Whatever is wrong apart from what the verdict counts."""
-
-    @property
-    def right(self) -> bool:
-        return self.verdict.right and not self.problems
-
-    @property
-    def summary(self) -> str:
-        verdict, choices = self.verdict, self.choices
-        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
-        return (
-            f"reliability {choices.plan} {choices.strategy} seed {choices.seed}: "
-            f"published {verdict.published:,}, receipts {verdict.settled:,}, lost {verdict.lost}, "
-            f"doubled {verdict.doubled}, reordered {verdict.misordered}, "
-            f"longest pause {verdict.pause_s:.1f} s "
-            f"({choices.brokers} brokers, {choices.clients} clients, {self.newcomers} newcomers, "
-            f"{verdict.delivered:,} delivered, repaired in {self.recovery_s:.1f} s; {faults})"
-        )
-
-    @property
-    def explanation(self) -> str:
-        """The summary, and if anything is wrong what, where to look, and how to do it again."""
-        if self.right:
-            return self.summary
-        lines = [self.summary, *self.problems]
-        for kind, examples in self.verdict.examples.items():
-            lines += [f"{kind}: {sentence}" for sentence in examples]
-        lines.append(f"logs, journals and reports: {self.directory}")
-        lines.append(f"again: {self.choices.command}")
-        return "\n".join(lines)
-
-
-class _Run:
+class _Run(Chaos):
     """One run, from the first broker to the verdict."""
 
     def __init__(self, choices: Choices, directory: Path) -> None:
+        super().__init__(choices.seed)
         self.choices = choices
         self.directory = directory
         self._large = choices.plan == "large"
@@ -160,11 +71,6 @@ class _Run:
         self.proxies: dict[str, Proxy] = {}
         """By the name of the broker or client that connects through it."""
         self.workers: list[WorkerProcess] = []
-        self._tasks: dict[WorkerProcess, tuple[bool, tuple[ClientTask, ...]]] = {}
-        self._later: set[asyncio.Task[None]] = set()
-        self._copied: set[str] = set()
-        """Brokers of whose data directories there are copies."""
-        self._chance = random.Random(f"{choices.seed}/chaos")
         self._began = time.monotonic()
         self._diary = (directory / "chaos.log").open("w")
 
@@ -272,204 +178,6 @@ class _Run:
 
         if not await _until(everybody, READY_S_MAX):
             raise RuntimeError(f"not all clients were ready within {READY_S_MAX:g} s")
-
-    # The chaos.
-
-    async def _chaos(self) -> None:
-        end = time.monotonic() + self.choices.seconds
-        actions: dict[str, Callable[[], BrokerProcess | None]] = {
-            "kill": self._kill_broker,
-            "power cut": self._kill_all_brokers,
-            "reset": self._reset,
-            "stall": self._stall,
-            "stop": self._stop,
-            "hole": self._hole,
-            "kill clients": self._kill_worker,
-            "old data": self._old_data,
-            "lost data": self._lost_data,
-            "disk full": self._disk_full,
-        }
-        plan = PLANS[self.choices.plan]
-        while not self.outcome.problems:
-            pause = self._chance.uniform(0.1, 0.9)
-            action = self._chance.choices(list(plan), weights=list(plan.values()))[0]
-            if time.monotonic() + pause >= end:
-                await asyncio.sleep(max(0.0, end - time.monotonic()))
-                return
-            await asyncio.sleep(pause)
-            struck = actions[action]()
-            if struck is not None:
-                self.outcome.faults[action] += 1
-            if self._chance.random() < 0.4:
-                self._newcomer(struck)
-            self._look_after()
-
-    def _newcomer(self, where: BrokerProcess | None) -> None:
-        """Somebody subscribes, at a broker that something has just happened to or at any other."""
-        if self.outcome.newcomers >= NEWCOMERS_MAX or not self._newcomers.alive:
-            return
-        self.outcome.newcomers += 1
-        broker = where or self._chance.choice(list(self.brokers.values()))
-        selection = make_selection(self._chance, [writer.name for writer in self.plan.writers])
-        name = f"n{self.outcome.newcomers}"
-        # Not through a proxy: it knocks as soon as the broker is there.
-        task = ClientTask(name, f"{HOST}:{broker.port}", selection.text)
-        self.checker.expect(Subscriber(name, broker.name, selection))
-        self._tasks[self._newcomers] = (False, (*self._tasks[self._newcomers][1], task))
-        self._newcomers.add(task)
-        self.note(f"{name} subscribes at {broker.name}")
-
-    def _look_after(self) -> None:
-        """Nobody may end but by our hand."""
-        for process in (*self.brokers.values(), *self.workers):
-            if process.failure and process.failure not in self.outcome.problems:
-                self.outcome.problems.append(process.failure)
-
-    def _soon(self, pause: float, action: Callable[[], None]) -> None:
-        async def wait() -> None:
-            await asyncio.sleep(pause)
-            action()
-
-        task = asyncio.get_running_loop().create_task(wait())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
-
-    def _one_alive(self) -> BrokerProcess | None:
-        """A broker that runs, unless too many do not."""
-        victim = self._chance.choice(list(self.brokers.values()))
-        away = sum(not broker.alive or broker.stopped for broker in self.brokers.values())
-        return victim if away < DEAD_MAX and victim.alive and not victim.stopped else None
-
-    def _kill_broker(self) -> BrokerProcess | None:
-        victim = self._one_alive()
-        pause = self._chance.choice([0.0, 0.5, 1.5, 4.0])
-        if victim is not None:
-            self._kill(victim, pause)
-        return victim
-
-    def _kill_all_brokers(self) -> BrokerProcess | None:
-        """As when the power fails."""
-        for broker in self.brokers.values():
-            pause = self._chance.uniform(0.0, 1.0)
-            if broker.alive and not broker.stopped:
-                self._kill(broker, pause)
-        return self._chance.choice(list(self.brokers.values()))
-
-    def _kill(
-        self, victim: BrokerProcess, pause: float, meanwhile: Callable[[], object] | None = None
-    ) -> None:
-        victim.kill()
-        self.note(f"kill {victim.name}, back in {pause:.2f} s")
-        if meanwhile is not None:
-            meanwhile()
-
-        def back() -> None:
-            self.note(f"start {victim.name}")
-            victim.start()
-
-        self._soon(pause, back)
-
-    def _reset(self) -> BrokerProcess | None:
-        """Reset one proxy's connections, or once in a while those of several."""
-        proxies = list(self.proxies.values())
-        some = self._chance.sample(proxies, 6 if self._chance.random() < 0.1 else 1)
-        for proxy in some:
-            self.note(f"reset {proxy.name} ({proxy.reset()})")
-        return self._before(some[0])
-
-    def _before(self, proxy: Proxy) -> BrokerProcess:
-        """The broker that a proxy stands before."""
-        return self.brokers[proxy.name.rpartition("-")[2]]
-
-    def _stall(self) -> BrokerProcess | None:
-        proxy = self._chance.choice(list(self.proxies.values()))
-        # Mostly short; sometimes longer than brokers wait for a sign of life.
-        pause = self._chance.choice([0.3, 0.6, 1.5, 8.0])
-        self.note(f"stall {proxy.name} for {pause:g} s")
-        proxy.stall(True)
-        self._soon(pause, lambda: proxy.stall(False))
-        return self._before(proxy)
-
-    def _hole(self) -> BrokerProcess | None:
-        proxy = self._chance.choice(list(self.proxies.values()))
-        hole = self._chance.choice(["there", "back"])
-        pause = self._chance.choice([0.5, 2.0, 8.0, 15.0])
-        if proxy.hole:
-            return None
-        self.note(f"hole in {proxy.name}, {hole}, for {pause:g} s")
-        proxy.tear(hole)
-        self._soon(pause, lambda: proxy.tear(""))
-        return self._before(proxy)
-
-    def _stop(self) -> BrokerProcess | None:
-        victim = self._one_alive()
-        pause = self._chance.choice([0.5, 2.0, 8.0, 20.0])
-        if victim is None:
-            return None
-        self.note(f"stop {victim.name} for {pause:g} s")
-        victim.freeze(True)
-        life = victim.starts
-
-        def go_on() -> None:
-            if victim.starts == life:
-                self.note(f"{victim.name} goes on")
-                victim.freeze(False)
-
-        self._soon(pause, go_on)
-        return victim
-
-    def _old_data(self) -> BrokerProcess | None:
-        """Copy a broker's data directory, or put the copy that was made before in its place."""
-        victim = self._one_alive()
-        if victim is None:
-            return None
-        if victim.name not in self._copied:
-            self._copied.add(victim.name)
-            self._kill(victim, 0.2, victim.copy_data)
-        else:
-            self._kill(victim, 0.5, victim.restore_data)
-            self.note(f"{victim.name} gets an old data directory")
-            self.checker.broke(victim.name, time.monotonic_ns())
-        return victim
-
-    def _lost_data(self) -> BrokerProcess | None:
-        victim = self._one_alive()
-        if victim is not None:
-            self._kill(victim, 0.5, victim.lose_data)
-            self.note(f"{victim.name} loses its data directory")
-            self.checker.broke(victim.name, time.monotonic_ns())
-        return victim
-
-    def _disk_full(self) -> BrokerProcess | None:
-        victim = self._one_alive()
-        pause = self._chance.choice([0.5, 2.0, 6.0])
-        if victim is None:
-            return None
-        self.note(f"the disk of {victim.name} is full for {pause:g} s")
-        victim.fill_disk(True)
-        life = victim.starts
-
-        def room() -> None:
-            if victim.starts == life:
-                self.note(f"{victim.name} has room again")
-                victim.fill_disk(False)
-
-        self._soon(pause, room)
-        return victim
-
-    def _kill_worker(self) -> BrokerProcess | None:
-        worker = self._chance.choice(self.workers)
-        pause = self._chance.uniform(0.0, 1.0)
-        if not worker.kill():
-            return None
-        self.note(f"kill {worker.name} ({', '.join(worker.clients)}), back in {pause:.2f} s")
-
-        def back() -> None:
-            self.note(f"start {worker.name}")
-            self._start_worker(worker)
-
-        self._soon(pause, back)
-        return self._chance.choice(list(self.brokers.values()))
 
     # The end.
 

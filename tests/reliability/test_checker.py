@@ -70,6 +70,68 @@ def test_a_mistake_is_seen(tmp_path: Path, kind: str, lines: list[str]) -> None:
     assert not verdict.right
 
 
+def test_what_was_published_before_the_answer_is_not_owed_and_may_come_out_of_order(tmp_path: Path) -> None:
+    writer = Journal(tmp_path, "w0")
+    writer.write("published w0.1 3 100", "published w0.1 6 300", "settled w0.1 6 350")
+    writer.close()
+    reader = Journal(tmp_path, "s0")
+    reader.write("life 1", "ready 200", row(0, 4), row(1, 2), row(2, 5), row(3, 6))
+    reader.close()
+    verdict = Checker(PLAN, tmp_path).conclude()
+    assert verdict.right, verdict.examples
+    assert verdict.pause_s == pytest.approx(50e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("lost", [4, 6]), ("misordered", [4, 6, 5])], ids=["lost", "out of order"]
+)
+def test_from_the_answer_on_everything_is_owed(tmp_path: Path, kind: str, rows: list[int]) -> None:
+    writer = Journal(tmp_path, "w0")
+    writer.write("published w0.1 3 100", "published w0.1 6 200", "settled w0.1 6 350")
+    writer.close()
+    reader = Journal(tmp_path, "s0")
+    reader.write("life 1", "ready 200", *(row(offset, number) for offset, number in enumerate(rows)))
+    reader.close()
+    assert getattr(Checker(PLAN, tmp_path).conclude(), kind) == 1
+
+
+def test_whoever_is_never_answered_is_named(tmp_path: Path) -> None:
+    Journal(tmp_path, "s0").write("life 1")
+    verdict = Checker(PLAN, tmp_path).conclude()
+    assert verdict.examples == {"wrong": ["s0 was never answered"]}
+
+
+def reset_run(directory: Path, *rows: str) -> Verdict:
+    """The broker of a reader loses its log at 400, and answers it again at 500."""
+    writer = Journal(directory, "w0")
+    writer.write("published w0.1 3 100", "published w0.1 6 600", "settled w0.1 6 700")
+    writer.close()
+    checker = Checker(PLAN, directory)
+    checker.broke("B1", 400)
+    reader = Journal(directory, "s0")
+    reader.write("life 1", "ready 50", row(0, 1), row(1, 2), "confirmed 1 500", *rows)
+    reader.close()
+    return checker.conclude()
+
+
+def test_a_log_that_was_lost_owes_what_comes_after_its_new_answer(tmp_path: Path) -> None:
+    assert reset_run(tmp_path, "reset", row(0, 4), row(1, 5), row(2, 6)).right
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        pytest.param("lost", ["reset", row(0, 4), row(1, 6)], id="a new row is passed over"),
+        pytest.param("doubled", [row(0, 4), row(1, 5), row(2, 6)], id="offsets are used again in silence"),
+    ],
+)
+def test_a_log_that_was_lost_passes_nothing_over_in_silence(
+    tmp_path: Path, kind: str, rows: list[str]
+) -> None:
+    verdict = reset_run(tmp_path, *rows)
+    assert getattr(verdict, kind)
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_with_soft_links_order_is_for_those_who_ask(tmp_path: Path, ordered: bool) -> None:
     plan = Plan(PLAN.brokers, {}, (Writer("w0", "B1", False, ordered),), PLAN.subscribers)

@@ -1,0 +1,100 @@
+"""What can a reliability run be like, and what came of it?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.reliability.checker import Verdict
+
+__all__ = ["PLANS", "Choices", "Outcome"]
+
+PLANS: dict[str, dict[str, int]] = {
+    "kills": {"kill": 35, "reset": 50, "stall": 8, "kill clients": 6, "power cut": 1},
+    "stops": {"stop": 30, "kill": 10, "reset": 20, "stall": 10},
+    "holes": {"hole": 30, "kill": 10, "reset": 15, "stall": 10},
+    "disks": {"old data": 12, "lost data": 8, "disk full": 14, "kill": 15, "reset": 20},
+    "large": {"kill": 25, "reset": 30, "stall": 8, "hole": 5, "stop": 5},
+}
+"""What goes wrong in each plan, and how often in comparison:
+
+- *kills*: `kill -9` of brokers and clients, broken and stalled connections, all brokers at once.
+- *stops*: brokers that are stopped for up to 20 s and go on.
+- *holes*: connections through which only one end is heard.
+- *disks*: brokers that come back with an old data directory or with none, disks that are full for a while.
+- *large*: publications up to the largest that a frame can hold, and a bit of everything.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What a run is to be like."""
+
+    seconds: float = 60.0
+    brokers: int = 7
+    clients: int = 20
+    seed: int = 1
+    rate: float = 2000.0
+    """Publications per second that all publishers together aim at."""
+    log_level: str = "info"
+    strategy: str = "S0"
+    """How brokers forward. With soft links, order is promised to those publishers only who ask for it."""
+    plan: str = "kills"
+    """What goes wrong."""
+
+    @property
+    def command(self) -> str:
+        """What to type for the same run."""
+        return (
+            f"python -m tests.reliability.run --seconds {self.seconds:g} --brokers {self.brokers} "
+            f"--clients {self.clients} --seed {self.seed} --rate {self.rate:g} --strategy {self.strategy} "
+            f"--plan {self.plan}"
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    choices: Choices
+    directory: Path
+    verdict: Verdict
+    faults: Counter[str] = field(default_factory=Counter)
+    newcomers: int = 0
+    recovery_s: float = 0.0
+    """From the last repair until everything had arrived."""
+    problems: list[str] = field(default_factory=list)
+    """Whatever is wrong apart from what the verdict counts."""
+
+    @property
+    def right(self) -> bool:
+        return self.verdict.right and not self.problems
+
+    @property
+    def summary(self) -> str:
+        verdict, choices = self.verdict, self.choices
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"reliability {choices.plan} {choices.strategy} seed {choices.seed}: "
+            f"published {verdict.published:,}, receipts {verdict.settled:,}, lost {verdict.lost}, "
+            f"doubled {verdict.doubled}, reordered {verdict.misordered}, "
+            f"longest pause {verdict.pause_s:.1f} s "
+            f"({choices.brokers} brokers, {choices.clients} clients, {self.newcomers} newcomers, "
+            f"{verdict.delivered:,} delivered, repaired in {self.recovery_s:.1f} s; {faults})"
+        )
+
+    @property
+    def explanation(self) -> str:
+        """The summary, and if anything is wrong what, where to look, and how to do it again."""
+        if self.right:
+            return self.summary
+        lines = [self.summary, *self.problems]
+        for kind, examples in self.verdict.examples.items():
+            lines += [f"{kind}: {sentence}" for sentence in examples]
+        lines.append(f"logs, journals and reports: {self.directory}")
+        lines.append(f"again: {self.choices.command}")
+        return "\n".join(lines)
