@@ -60,7 +60,7 @@ class _Run(Chaos):
         self.choices = choices
         self.directory = directory
         self._large = choices.plan == "large"
-        self._settings = f"frame_bytes_max = {FRAME_BYTES_MAX}" if self._large else ""
+        self._settings = f"[broker]\nframe_bytes_max = {FRAME_BYTES_MAX}" if self._large else ""
         self.plan = make_plan(choices.seed, choices.brokers, choices.clients)
         self.checker = Checker(self.plan, directory, soft_links=choices.strategy != "S0")
         self.outcome = Outcome(choices, directory, self.checker.verdict)
