@@ -17,7 +17,7 @@ RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability faultruns docs clean
+.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability faultruns hostile docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -74,6 +74,10 @@ reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes an
 
 faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; minutes
 	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 --strategy S0 --strategy S2 --strategy SB
+
+hostile: $(VENV)/.stamp-everything ## attack brokers, and print what each attack cost and what an innocent client saw
+	@$(BIN)/python -m tests.hostile.run
+	@$(BIN)/python -m tests.hostile.table
 
 docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@echo "running the examples in README.md and docs/"

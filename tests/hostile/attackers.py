@@ -53,8 +53,9 @@ class RawClient:
         self.channel: Channel[object] = Channel(ChannelSettings(window_bytes=CREDIT))
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._sent = 0
-        hello = Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=CREDIT)
-        self.socket.sendall(encode_frames([Frame(0, hello)]))
+        self.sent_bytes = 0
+        """What was sent after the greeting."""
+        self.socket.sendall(encode_frames([Frame(0, self.hello(token))]))
         for frame in self.frames():
             if isinstance(frame.body, Welcome):
                 self.welcome = frame.body
@@ -64,6 +65,10 @@ class RawClient:
                 raise ConnectionRefusedError(frame.body.reason)
         self.close()
         raise ConnectionRefusedError("without a word")
+
+    def hello(self, token: str | None) -> Hello:
+        """The greeting."""
+        return Hello(PROTOCOL_VERSION, "client", self.name, f"{self.name}-1", token, credit=CREDIT)
 
     def numbered(self, bodies: Iterable[Body]) -> bytes:
         """The bytes of these, with the numbers that come next."""
@@ -75,7 +80,9 @@ class RawClient:
 
     def say(self, *bodies: Body) -> None:
         """Send these as part of the session."""
-        self.socket.sendall(self.numbered(bodies))
+        data = self.numbered(bodies)
+        self.sent_bytes += len(data)
+        self.socket.sendall(data)
 
     def aside(self, message: Message) -> None:
         """Send a message that is no part of the session."""

@@ -6,9 +6,9 @@ is there; it writes down the longest it had to wait.
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.protocol import Frame, PublicationBatch
@@ -39,14 +39,21 @@ class Seen:
 class Innocent:
     """A client that publishes to another one, which may be at another broker."""
 
-    def __init__(self, here: str, there: str | None = None) -> None:
+    def __init__(self, here: str, there: str | None = None, *, partial: bool = False) -> None:
+        """
+        Args:
+            here: the broker where it publishes.
+            there: the broker where it reads; None for the same.
+            partial: be content with answers that hold for the part of the network that is there.
+        """
+        self._partial = partial
         self._writer = RawClient(here, "innocent")
         self._reader = RawClient(there, "reader") if there is not None else self._writer
         self._frames = {client: client.frames() for client in (self._writer, self._reader)}
         self._published = 0
         self._requests = 1
         self.seen = Seen()
-        self._reader.say(Subscribe(1, "mine", "innocent = TRUE"))
+        self._reader.say(Subscribe(1, "mine", "innocent = TRUE", partial=partial))
         self._until(self._reader, lambda frame: isinstance(frame.body, Done))
 
     def _until(self, client: RawClient, wanted: Callable[[Frame], bool]) -> float:
@@ -79,13 +86,13 @@ class Innocent:
         took = self._until(self._writer, lambda frame: frame.body == Pong(self._published))
         seen.heartbeat_s = max(seen.heartbeat_s, took)
         for message in (
-            Subscribe(self._requests + 1, "again", "innocent = FALSE"),
+            Subscribe(self._requests + 1, "again", "innocent = FALSE", partial=self._partial),
             Unsubscribe(self._requests + 2, "again"),
         ):
             self._requests += 1
             self._writer.say(message)
             request = self._requests
-            took = self._until(self._writer, partial(_answers, request))
+            took = self._until(self._writer, functools.partial(_answers, request))
             seen.request_s = max(seen.request_s, took)
         seen.rounds += 1
 
