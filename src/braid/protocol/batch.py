@@ -115,13 +115,16 @@ def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
     Raises:
         RemoteProtocolError: the bytes are not a record.
     """
+    return _decoded(record, *publisher_and_epoch(publisher), sequence)
+
+
+def _decoded(record: bytes, publisher: str, epoch: str, sequence: int) -> Publication:
     try:
         found = _record_decoder.decode(record)
     except _MALFORMED as error:
         raise RemoteProtocolError(f"publication {sequence} of {publisher!r} is malformed: {error}") from None
-    name, epoch = publisher_and_epoch(publisher)
     return Publication(
-        found.attributes, found.body, found.content_type, name, sequence, found.published_at_us, epoch
+        found.attributes, found.body, found.content_type, publisher, sequence, found.published_at_us, epoch
     )
 
 
@@ -250,9 +253,9 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
 
     def publications(self) -> list[Publication]:
         """Every row as the subscriber sees it."""
-        publisher = self.publisher
+        publisher, epoch = publisher_and_epoch(self.publisher)
         return [
-            decode_record(record, publisher, sequence)
+            _decoded(record, publisher, epoch, sequence)
             for record, sequence in zip(self.records(), self.sequences.tolist(), strict=True)
         ]
 

@@ -240,14 +240,12 @@ class _DeliveryClass:
         fresh = _fresh(self.seen, batch)
         if fresh is None:
             return []
-        publications = fresh.publications()
+        chosen = self._chosen(fresh.publications())
         name = batch.publisher
-        return [
-            (interest, [row for row in rows if interest.seen.is_new(name, row.sequence)])
-            if interest.was_apart
-            else (interest, rows)
-            for interest, rows in self._chosen(publications)
-        ]
+        for place, (interest, rows) in enumerate(chosen):
+            if interest.was_apart:
+                chosen[place] = interest, [row for row in rows if interest.seen.is_new(name, row.sequence)]
+        return chosen
 
     def _chosen(self, publications: list[Publication]) -> list[tuple[Interest, list[Publication]]]:
         if len(self.members) == 1 and self.all_wanted:
