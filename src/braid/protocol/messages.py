@@ -391,7 +391,7 @@ class LinkState(_Message, tag=36, frozen=True):
 
 
 class Settled(_Message, tag=37, frozen=True):
-    """Sequenced, between brokers: these frames of yours are settled, although some before them are not."""
+    """Sequenced: these frames of yours are settled, although some before them are not."""
 
     frames: list[int]
 
