@@ -343,3 +343,18 @@ def test_what_a_neighbour_does_not_repeat_goes_step_by_step() -> None:
     broker.turns(400)
     assert told(broker, second) == {"B/77"}
     assert broker.longest <= ANSWERS_PER_TURN_MAX
+
+
+def test_what_stands_in_line_goes_with_its_connection_when_another_takes_over() -> None:
+    broker = Driver()
+    broker.neighbour(4, "C-1", name="C")
+    neighbour = broker.neighbour(1)
+    broker.ask(neighbour, *[Subscribe(n, f"B/{n}", f"place = {n}") for n in range(10, 1010)])
+    # The neighbour comes again before the end of the first connection is noticed, and knows nothing more.
+    again = broker.neighbour(3)
+    asked = [message.request for message in broker.heard[again] if isinstance(message, Advertise)]
+    broker.ask(again, *map(Done, asked), Subscribe(7, "B/new", "place = 7"))
+    broker.turns(400)
+    assert again not in broker.closed
+    assert broker.core.statistics()["routing"]["subscriptions"] == 1
+    assert broker.core.next_deadline_us() > broker.now_us  # nobody is served for ever

@@ -207,6 +207,9 @@ class Turns:
 
     def _serve(self, connection: int, line: _Line, work_max: int) -> int:
         """Handle some of a line; returns how much work it was."""
+        if line.party.connection != connection:
+            self.forget(connection)  # another connection has taken over, and all is said again there
+            return 1
         before = self.work
 
         def handle() -> None:

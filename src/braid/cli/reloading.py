@@ -88,7 +88,7 @@ class Doorkeeping:
             tls = self._configuration.tls
             if self.http_tls is not None and tls.certificate is not None:
                 self.http_tls.load_cert_chain(tls.certificate, tls.key)
-        except ConfigurationError as error:
+        except (ConfigurationError, OSError) as error:
             node.report(Reconfigured(token, problem=str(error)))
             return
         node.use_tls(self.server_tls, self.client_tls)
