@@ -166,7 +166,7 @@ def publications(draw: Any) -> PublicationBatch:
     if draw(st.integers(0, 9)) == 0:
         rows[0] = draw(st.binary(max_size=12))
     batch = PublicationBatch.of(
-        draw(st.sampled_from(["eve", "eve.x"])),
+        draw(st.sampled_from(["eve/eve", "eve/x"])),
         range(first, first + count),
         rows,
         acknowledged=draw(st.booleans()),
@@ -278,13 +278,13 @@ def recorded() -> list[bytes]:
         Subscribe(2, "2", "TRUE", "drop_oldest"),
         Advertise(3, "1", "evil = TRUE AND a < 100"),
         SubscribeDurable(4, "log", "a > 0"),
-        PublicationBatch.of("eve", [1, 2], [encode_record({"evil": True, "a": n}, 0) for n in (5, 50)]),
+        PublicationBatch.of("eve/eve", [1, 2], [encode_record({"evil": True, "a": n}, 0) for n in (5, 50)]),
         Ping(1),
         Acknowledgement(0, 0, 1 << 21),
         Acknowledge("log", 0),
         Replay(5, "log", 0, -1),
         PublicationBatch.of(
-            "eve", [3], [encode_record({"evil": True, "b": "xy"}, 0, b"body")], acknowledged=True
+            "eve/eve", [3], [encode_record({"evil": True, "b": "xy"}, 0, b"body")], acknowledged=True
         ),
         Unsubscribe(6, "2"),
         Unadvertise(7, "1"),
