@@ -125,7 +125,7 @@ class ReceiptBook:
         """What became of a publication, as far as it is known."""
         if sequence in self._refused:
             return "refused"
-        if sequence > (self._settled if acknowledged else self._received):
+        if not self._is_known(sequence, acknowledged):
             return "waiting" if self._failure is None else "unknown"
         if self._is_discarded(sequence):
             return "discarded"
