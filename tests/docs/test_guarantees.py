@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_a_named_test_exists(file: str, test: str) -> None:
 def test_every_row_names_a_test() -> None:
     """A promise that nothing shows is none; a cell may refer to another one of its row."""
     lines = (ROOT / "docs" / "guarantees.md").read_text("utf-8").splitlines()
-    rows = [line for before, line in zip(lines, lines[1:], strict=False) if line.startswith("| ") and before]
-    headings = {line for line, after in zip(lines, lines[1:], strict=False) if after.startswith("|---")}
+    rows = [line for before, line in itertools.pairwise(lines) if line.startswith("| ") and before]
+    headings = {line for line, after in itertools.pairwise(lines) if after.startswith("|---")}
     unshown = [row for row in rows if row not in headings and "`tests/" not in row]
     assert unshown == ["| others | in order | may overtake each other |"]
