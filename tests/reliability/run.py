@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import BraidError
+from braid.protocol.limits import carried_bytes
 from braid.runtime.client import connect
 from tests.reliability.chaos import Chaos
 from tests.reliability.checker import Checker
@@ -47,9 +48,10 @@ REPAIR_S_MAX = 120.0
 QUIET_S = 2.0
 PUBLISHERS_PER_PROCESS = 5
 SUBSCRIBERS_PER_PROCESS = 2
-# In plans with large publications, the largest frame, and what a body may take of it.
+# In plans with large publications, the largest frame, and what a body may take of it: what is around it,
+# such as the publisher's name and the attributes, takes no more than the rest.
 FRAME_BYTES_MAX = 256 * 1024
-BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024
+BODY_BYTES_MAX = carried_bytes(FRAME_BYTES_MAX) - 256
 
 
 class _Run(Chaos):
