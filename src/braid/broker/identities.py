@@ -73,8 +73,10 @@ class Identities:
             return True  # only that process knows these
         key = self.known.get(link.name)
         if key is None:
-            # Without an address, too, there is nothing to tell it by.
-            return not link.address or any(host in link.address for host in ANY_HOST)
+            # Without an address, too, there is nothing to tell it by; and where nothing waits for it, there
+            # is nothing to lose.
+            known_place = link.address and not any(host in link.address for host in ANY_HOST)
+            return not known_place or not link.channel.cares
         expected = _proof(key, link.name, self._broker_id, hello.incarnation)
         return hmac.compare_digest(expected, hello.proofs.get(self._broker_id, ""))
 
