@@ -124,7 +124,6 @@ def run_with_faults(
     settings: Callable[[random.Random], dict[str, Any]] = lambda chance: {},
     in_order: bool = True,
     cuts_anywhere: bool = False,
-    slow_disks: bool = False,
 ) -> Network:
     """Raise if anything was lost or doubled.
 
@@ -133,7 +132,6 @@ def run_with_faults(
         settings: of each broker.
         in_order: also check that publications of one publisher arrive in order.
         cuts_anywhere: break connections between any two brokers, not only those of the tree.
-        slow_disks: let stores stand still for a while.
     """
     chance = random.Random(f"faults/{seed}")
     network = Network()
@@ -186,7 +184,7 @@ def run_with_faults(
         elif fate < 0.5 and dials:
             left = chance.choice(sorted(dials))
             network.cut(left, dials[left] if not cuts_anywhere else chance.choice(names))
-        elif fate < 0.6 and alive and slow_disks:
+        elif fate < 0.6 and alive:
             # A disk that is slow: what it has not done is gone if its broker is killed.
             network.frozen_stores ^= {chance.choice(alive)}
         elif fate < 0.7:

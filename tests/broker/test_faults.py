@@ -18,7 +18,7 @@ BUSY_MESH = SoftLinkSettings(fanout=5, review_us=150_000, rest_reviews=1)
 
 @pytest.mark.parametrize("seed", range(30))
 def test_nothing_is_lost_or_doubled_through_crashes_and_cuts(seed: int) -> None:
-    run_with_faults(seed, slow_disks=True)
+    run_with_faults(seed)
 
 
 @pytest.mark.parametrize("strategy", ["S1", "S2", "SH", "SB"])

@@ -289,7 +289,7 @@ def run_until_wrong() -> str:
     """What the first run with durable readers complains of."""
     for seed in range(SEEDS_MAX):
         try:
-            run_with_faults(seed, slow_disks=True)
+            run_with_faults(seed)
         except AssertionError as error:
             return str(error)
     return ""
