@@ -259,16 +259,20 @@ class Channel(Waiting[Care]):
                 f"an acknowledgement of {received} received and {settled} settled, "
                 f"after {self._peer_received} and {self._peer_settled} of {self._sent} sent"
             )
-        granted = [(self._sending[0], credit)]
+        known = self._sending
+        first = known[0]
+        if credit < first.credit:
+            raise RemoteProtocolError(f"a credit of {credit} bytes after one of {first.credit}")
         if acknowledgement.credits:
             # A class in which nothing was sent has all the credit of its beginning, whatever is said of it.
-            known = self._sending
-            granted += [(known[number], each) for number, each in acknowledgement.credits if number in known]
-        for sending, credit in granted:
-            if credit < sending.credit:
-                raise RemoteProtocolError(f"a credit of {credit} bytes after one of {sending.credit}")
-        for sending, credit in granted:
-            sending.grant(credit)
+            granted = [(known[number], each) for number, each in acknowledgement.credits if number in known]
+            for sending, each in granted:
+                if each < sending.credit:
+                    raise RemoteProtocolError(f"a credit of {each} bytes after one of {sending.credit}")
+            for sending, each in granted:
+                sending.grant(each)
+        first.room += credit - first.credit  # as `grant` does it, without the call
+        first.credit = credit
         self._peer_received, self._peer_settled = received, settled
         self.told_to_wait = acknowledgement.held
         return self._release()
@@ -300,7 +304,7 @@ class Channel(Waiting[Care]):
             line.clear()
             line.extend(reversed(rest))
             for sending in self._sending.values():
-                sending.arrived_bytes = sending.sent_bytes
+                sending.arrived_bytes = sending.credit - sending.room
             self.unacknowledged_bytes = 0
             for body in rest:
                 if isinstance(body, PublicationBatch):

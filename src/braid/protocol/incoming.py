@@ -74,11 +74,13 @@ class ReceivingClass:
 
     def grant(self, withheld: bool) -> bool:
         """Grant what the peer may have; returns whether that is news to it."""
-        self.granted = self.may_have(withheld)
+        granted, window_bytes = self.granted, self.window_bytes
+        if not withheld and self.received_bytes + window_bytes > granted:
+            self.granted = granted = self.received_bytes + window_bytes
         # That is when a quarter of the window would be used up since.
-        self.due_bytes = self.granted - self.window_bytes + self.window_bytes // 4
-        news = self.granted != self.told
-        self.told = self.granted
+        self.due_bytes = granted - window_bytes + window_bytes // 4
+        news = granted != self.told
+        self.told = granted
         return news
 
 

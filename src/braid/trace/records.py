@@ -50,7 +50,9 @@ class Column:
 
 _AT = Column("at_us", "int64", "When it happened.")
 _PERIOD = Column("period_us", "int64", "How long the period was that ends at at_us.")
-_PUBLISHER = Column("publisher", "string", "Whose publication it is, with `#` and the epoch unless the name was made up.")
+_PUBLISHER = Column(
+    "publisher", "string", "Whose publication it is, with `#` and the epoch unless the name was made up."
+)
 _SEQUENCE = Column("sequence", "int64", "The publication's number among those of its publisher.")
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
