@@ -7,7 +7,7 @@ table; the attacks with requests are in `attackers`.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from braid.errors import BraidError
@@ -149,12 +149,13 @@ def _silences_a_publisher(directory: Path) -> Outcome:
             victim.publish({"victim": True, "number": 1}).wait(PATIENCE_S)
             mine.get(PATIENCE_S)
             for publisher in (victim.publisher, f"{victim.publisher}#{victim.epoch}", "victim", "victim.1"):
-                with suppress(OSError, AssertionError):
-                    attacker = RawClient(stage.address("A"), "victim")
+                with (
+                    suppress(OSError, AssertionError),
+                    closing(RawClient(stage.address("A"), "victim")) as attacker,
+                ):
                     _publish_as(attacker, publisher, 2**62)
                     attacker.say(Subscribe(1, "1", "nobody = TRUE", partial=True))
                     _answer(attacker, 1)
-                    attacker.close()
                     stage.cost(attacker)
             receipt = victim.publish({"victim": True, "number": 2}, delivery="acknowledged")
             try:
