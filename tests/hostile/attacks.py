@@ -73,13 +73,17 @@ def _flapping(directory: Path) -> Outcome:
     """A neighbour that comes, advertises, confirms nothing, goes, and comes again as somebody new."""
     with Stage("a neighbour that flaps 40 times", directory) as stage:
         stage.begin()
+        # What others advertise waits for the neighbour's confirmation, in every session again.
+        talker = RawClient(stage.address("A"), "talker")
+        talker.say(*(Advertise(key, str(key), f"topic = {key}") for key in range(1, 9)))
         for turn in range(40):
             stranger = RawNeighbour(stage.address("A"), "X", f"X-{turn}")
             stranger.say(*(Advertise(key, f"X/{key}", f"topic = {key}") for key in range(1, 9)))
             stranger.close()
             stage.cost(stranger)
-            if turn % 10 == 9:
+            if turn % 4 == 3:
                 stage.work(1)
+        talker.close()
         stage.end(40 * MEGABYTE)
     return stage.outcome
 
