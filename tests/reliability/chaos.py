@@ -68,7 +68,6 @@ class Chaos:
             "kill clients": self._kill_worker,
             "old data": self._old_data,
             "lost data": self._lost_data,
-            "disk full": self._disk_full,
         }
         plan = PLANS[self.choices.plan]
         while not self.outcome.problems:
@@ -219,23 +218,6 @@ class Chaos:
             self._kill(victim, 0.5, victim.lose_data)
             self.note(f"{victim.name} loses its data directory")
             self.checker.broke(victim.name, time.monotonic_ns())
-        return victim
-
-    def _disk_full(self) -> BrokerProcess | None:
-        victim = self._one_alive()
-        pause = self._chance.choice([0.5, 2.0, 6.0])
-        if victim is None:
-            return None
-        self.note(f"the disk of {victim.name} is full for {pause:g} s")
-        victim.fill_disk(True)
-        life = victim.starts
-
-        def room() -> None:
-            if victim.starts == life:
-                self.note(f"{victim.name} has room again")
-                victim.fill_disk(False)
-
-        self._soon(pause, room)
         return victim
 
     def _kill_worker(self) -> BrokerProcess | None:

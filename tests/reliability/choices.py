@@ -17,7 +17,7 @@ PLANS: dict[str, dict[str, int]] = {
     "kills": {"kill": 35, "reset": 50, "stall": 8, "kill clients": 6, "power cut": 1},
     "stops": {"stop": 30, "kill": 10, "reset": 20, "stall": 10},
     "holes": {"hole": 30, "kill": 10, "reset": 15, "stall": 10},
-    "disks": {"old data": 12, "lost data": 8, "disk full": 14, "kill": 15, "reset": 20},
+    "disks": {"old data": 12, "lost data": 8, "kill": 15, "reset": 20},
     "large": {"kill": 25, "reset": 30, "stall": 8, "hole": 5, "stop": 5},
 }
 """What goes wrong in each plan, and how often in comparison:
@@ -25,7 +25,7 @@ PLANS: dict[str, dict[str, int]] = {
 - *kills*: `kill -9` of brokers and clients, broken and stalled connections, all brokers at once.
 - *stops*: brokers that are stopped for up to 20 s and go on.
 - *holes*: connections through which only one end is heard.
-- *disks*: brokers that come back with an old data directory or with none, disks that are full for a while.
+- *disks*: brokers that come back with an old data directory or with none.
 - *large*: publications up to the largest that a frame can hold, and a bit of everything.
 """
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 import shutil
 import signal
 import socket
@@ -138,15 +137,6 @@ class BrokerProcess(_Process):
         if self._process is not None and self.alive:
             self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
             self.stopped = frozen
-
-    def fill_disk(self, full: bool) -> None:
-        """Let no file of its grow beyond what it has, or let them grow again."""
-        if self._process is None or not self.alive:
-            return
-        sizes = [path.stat().st_size for path in self._data.rglob("*") if path.is_file()]
-        hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)[1]
-        limit = max(sizes, default=0) if full else resource.RLIM_INFINITY
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (limit, hard))
 
     # While it is dead.
 
