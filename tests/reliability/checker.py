@@ -138,6 +138,8 @@ class _Delivered:
         self._reader = reader
         self._verdict = verdict
         self._highest: dict[str, int] = {}
+        self._was_reset = False
+        """A client leaves out what a log that was reset has of the rows that it handed over before."""
         self._confirmed = -1
         self._expected_offset: int | None = 0
         """The next in this life; None when it may begin anywhere that leaves no gap."""
@@ -158,6 +160,7 @@ class _Delivered:
                     self.since_ns, self.broken_ns = _time(words, 2), None
             elif kind == "reset":
                 self._confirmed, self._expected_offset = -1, None
+                self._was_reset = True
                 self.log, self._in_this_log, self._highest = [], set(), {}
             elif kind == "life":
                 self._expected_offset = None
@@ -179,7 +182,7 @@ class _Delivered:
                     f"{what} came again {where}, though {self._confirmed} was confirmed as acknowledged"
                 )
                 verdict.blame("doubled", sentence, self._confirmed - offset + 1)
-        elif offset != self._expected_offset:
+        elif offset != self._expected_offset and not (self._was_reset and offset > self._expected_offset):
             kind = "doubled" if offset < self._expected_offset else "wrong"
             verdict.blame(kind, f"{what} {where}, where {self._expected_offset} was due")
         self._expected_offset = offset + 1
@@ -188,8 +191,8 @@ class _Delivered:
             if self.log[offset] != (publisher, sequence):
                 verdict.blame("wrong", f"{what} {where}, where {self.log[offset]} was before")
             return
-        if offset > len(self.log) and not self.log:
-            self.log.extend([("", 0)] * offset)  # a log that was reset goes on where it was
+        if offset > len(self.log) and self._was_reset:
+            self.log.extend([("", 0)] * (offset - len(self.log)))
         if offset > len(self.log):
             verdict.blame("wrong", f"{what} {where}, after a gap from {len(self.log)}")
             self.log.extend([("", 0)] * (offset - len(self.log)))
