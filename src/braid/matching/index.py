@@ -44,9 +44,6 @@ TAIL_COST_MAX = 2048
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
-# Filters that come or go for each step of what is under way. A step takes in more than ten times as many, so
-# that a tail is sealed before the next one is full, and segments are merged before as many have come again.
-CHANGES_PER_STEP = 8
 # So few pairs of a publication and a filter are quickest looked at one by one.
 FEW_PAIRS = 16
 # Publications are matched so many at a time, to bound the memory of a very large batch.
@@ -129,7 +126,6 @@ class FilterIndex(Generic[Key]):
         """Becomes a segment, while new filters wait in the other tail."""
         self._sealing: _Job | None = None
         self._merge: _Job | None = None
-        self._changes = 0
         self.add_many(items)
 
     def __len__(self) -> int:
@@ -157,7 +153,7 @@ class FilterIndex(Generic[Key]):
         self._tail.add(self._occupy(key, filter, group), filter)
         if len(self._tail) >= TAIL_MAX:
             self._seal()
-        self._work_along()
+        self._work()
 
     def add_many(self, items: Iterable[tuple[Any, ...]]) -> None:
         """Add `(key, filter)` or `(key, filter, group)` tuples, quicker than one by one.
@@ -187,7 +183,7 @@ class FilterIndex(Generic[Key]):
         for _ in added:  # as many steps as single adds would have taken
             if self._merge is None and self._sealing is None:
                 break
-            self._work_along()
+            self._work()
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key."""
@@ -211,7 +207,7 @@ class FilterIndex(Generic[Key]):
                 self._drop(home)
             elif segment.dead * 2 > segment.size:
                 self._schedule()
-        self._work_along()
+        self._work()
 
     def match(self, attributes: Attributes) -> set[Key]:
         """The keys of the filters that a publication satisfies."""
@@ -305,11 +301,19 @@ class FilterIndex(Generic[Key]):
 
     @property
     def unfinished(self) -> bool:
+        """Whether there is work for a quiet moment: merging, or filters that came one by one and could be a
+        segment."""
+        return self._under_way or len(self._tail) > TAIL_MAX // 4
+
+    @property
+    def _under_way(self) -> bool:
         """Whether merging is under way, of which every call does a step."""
         return self._sealing is not None or self._merge is not None
 
     def tidy(self) -> bool:
         """Do one more step of merging, for who has a quiet moment; returns whether there is more to do."""
+        if not self._under_way and self.unfinished:
+            self._seal()
         self._work()
         return self.unfinished
 
@@ -468,13 +472,6 @@ class FilterIndex(Generic[Key]):
         slots = [slot for slot in members if self._keys[slot] is not _NO_KEY]
         self._merge = _Job(slots, self._plan(slots), sources=numbers)
 
-    def _work_along(self) -> None:
-        """A step of what is under way for every few changes: so it ends before the next of its kind begins,
-        and many changes in a row are not many steps in a row."""
-        self._changes += 1
-        if self._changes % CHANGES_PER_STEP == 0:
-            self._work()
-
     def _work(self) -> None:
         """One bounded step of what is under way."""
         job = self._sealing or self._merge
@@ -489,7 +486,7 @@ class FilterIndex(Generic[Key]):
             raise
 
     def _finish_work(self) -> None:
-        while self.unfinished:
+        while self._under_way:
             self._work()
 
     def _finish(self, job: _Job, made: Segment) -> None:
