@@ -37,7 +37,7 @@ class Reader:
     """A durable subscriber that comes back whenever its connection breaks, and acknowledges what it has."""
 
     def __init__(
-        self, network: Network, name: str, broker: str, text: str, writers: Sequence[Writer]
+        self, network: Network, name: str, broker: str, text: str, writers: Sequence[Writer] = ()
     ) -> None:
         self.network = network
         self.name = name

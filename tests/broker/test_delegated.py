@@ -235,7 +235,7 @@ def test_a_broker_gets_what_was_meant_for_it_though_another_has_its_digest(
     writer.publish({"n": 0})
     network.run(us=200_000)
     for broker, names in (("A", (ONE,)), ("M", known)):
-        network.cores[broker]._mesh.delegations._names[digest_of(ONE)] = names
+        network.cores[broker]._mesh.delegations._known[digest_of(ONE)] = names
         network.cores[broker]._mesh.delegations.forget()
     writer.publish({"n": 1}, acknowledged=acknowledged)
     network.run(us=1_000_000)

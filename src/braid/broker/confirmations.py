@@ -16,7 +16,6 @@ them and never copies them.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -76,7 +75,7 @@ class Outstanding:
         """The requests that told advertisements, in order."""
         self._advertised: set[str] = set()
         """The advertisements it was told in this session."""
-        self._line: deque[tuple[int | None, Release]] = deque()
+        self._line: list[tuple[int | None, Release]] = []
         """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
         the next session begins with."""
 
@@ -149,7 +148,7 @@ class Outstanding:
     def _release_line(self) -> None:
         first = next(iter(self._advertisements), None)
         while self._line and (until := self._line[0][0]) is not None and (first is None or first > until):
-            self._line.popleft()[1]()
+            self._line.pop(0)[1]()
 
     def session_lost(self) -> None:
         """Nothing will be confirmed any more; who waits for advertisements waits for the next session."""
@@ -158,12 +157,12 @@ class Outstanding:
         self._keys.clear()
         self._advertisements.clear()
         self._advertised.clear()
-        self._line = deque((None, release) for _, release in self._line)
+        self._line = [(None, release) for _, release in self._line]
 
     def session_begun(self) -> None:
         """Everything was told anew."""
         until = next(reversed(self._advertisements), 0)
-        self._line = deque((until, release) for _, release in self._line)
+        self._line = [(until, release) for _, release in self._line]
         self._release_line()
 
     def catch_up(self) -> None:
@@ -181,7 +180,7 @@ class Outstanding:
 
     def give_up_announcements(self) -> None:
         """Nobody waits any more until the neighbour has heard of advertisements."""
-        line, self._line = self._line, deque()
+        line, self._line = self._line, []
         for _, release in line:
             release()
 

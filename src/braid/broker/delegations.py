@@ -52,18 +52,26 @@ class Delegations:
         self._digest = digest_of(broker)
         self._links = links
         self._toward = toward
-        self._names: dict[int, tuple[str, ...]] = {}
-        """The brokers in sight by their digests. Now and then two have the same."""
+        self._brokers: Callable[[], Iterable[str]] = tuple
+        self._names: dict[int, tuple[str, ...]] | None = None
         self._remembered: dict[tuple[bytes, int], Delegation] = {}
         self._remembered_bytes = 0
 
-    def see(self, brokers: Iterable[str]) -> None:
-        """These are in sight now."""
-        self._names = {}
-        for broker in brokers:
-            digest = digest_of(broker)
-            self._names[digest] = (*self._names.get(digest, ()), broker)
+    def see(self, brokers: Callable[[], Iterable[str]]) -> None:
+        """Others may be in sight now. Who they are is asked when a set comes by, if one ever does."""
+        self._brokers = brokers
+        self._names = None
         self.forget()
+
+    @property
+    def _known(self) -> dict[int, tuple[str, ...]]:
+        """The brokers in sight by their digests. Now and then two have the same."""
+        if self._names is None:
+            self._names = {}
+            for broker in self._brokers():
+                digest = digest_of(broker)
+                self._names[digest] = (*self._names.get(digest, ()), broker)
+        return self._names
 
     def forget(self) -> None:
         """Links have changed, or what others say of theirs."""
@@ -73,13 +81,13 @@ class Delegations:
     def named(self, digests: frozenset[int]) -> frozenset[str]:
         """Those of them that are in sight, and unmistakable."""
         return frozenset(
-            self._names[digest][0] for digest in digests if len(self._names.get(digest, ())) == 1
+            self._known[digest][0] for digest in digests if len(self._known.get(digest, ())) == 1
         )
 
     def addressable(self, broker: str) -> bool:
         """Whether a broker can be put into a set: no other has its digest."""
         digest = digest_of(broker)
-        return digest != self._digest and self._names.get(digest) == (broker,)
+        return digest != self._digest and self._known.get(digest) == (broker,)
 
     def of(self, route: bytes, hops: int) -> Delegation:
         """What becomes of a set of destinations here.
@@ -101,7 +109,7 @@ class Delegations:
         names: set[str] = set()
         unknown: list[int] = []
         for digest in sorted(digests - {self._digest}):
-            found = self._names.get(digest)
+            found = self._known.get(digest)
             if found is None:
                 unknown.append(digest)
             else:
@@ -111,7 +119,7 @@ class Delegations:
         here = self._digest in digests
         return Delegation(
             here,
-            self._names.get(self._digest, ()) if here else (),
+            self._known.get(self._digest, ()) if here else (),
             tuple((hop, packed_destinations(map(digest_of, share))) for hop, share in sorted(shares.items())),
             tuple(sorted(names)),
             packed_destinations(unknown),

@@ -87,8 +87,7 @@ class LinkDesk:
         self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
         """Called with a copy for a set of brokers that waited for a link that is no more."""
         self.when_reach: Callable[[], None] = _nothing
-        """Called when there is a way to other brokers than before."""
-        self._reached: frozenset[str] = frozenset()
+        """Called when there may be a way to other brokers than before."""
         self.when_gone: Callable[[Link], None] = _nothing_about
         """Called when a neighbour is none any more."""
         self.dialling = Dialling(settings, postroom, random, self.links, lambda: self.reach(None))
@@ -427,10 +426,7 @@ class LinkDesk:
                 link.told_reach, link.told_missing = reach, missing
                 self._postroom.tell(link, Reach(sorted(reach), list(missing)))
         self._subscriptions.installations.links_changed()
-        reached = self.reach(None)
-        if reached != self._reached:
-            self._reached = reached
-            self.when_reach()
+        self.when_reach()
 
     def toward(self, broker: str) -> str | None:
         """The neighbour behind which a broker is; None if there is no way to it."""

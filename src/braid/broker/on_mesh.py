@@ -206,7 +206,7 @@ class MeshDesk:
     def _seen(self) -> None:
         """The map has changed: neighbours hear of it, and paths are computed anew."""
         overlay = self.surroundings.map()
-        self.delegations.see({*overlay.brokers, *self._links.reach(None)} - {self._settings.broker_id})
+        self.delegations.see(self._addressable)
         told_by: list[Link | SoftLink] = [*self._links.links.values(), *self.soft.all()]
         for party in told_by:
             party.reaches = self.delegations.named(party.reaches_digests)
@@ -225,10 +225,12 @@ class MeshDesk:
         self.when_seen()
 
     def _reach_changed(self) -> None:
-        """There is a way to other brokers than before, also to some that are out of sight."""
-        overlay = self.surroundings.map()
-        self.delegations.see({*overlay.brokers, *self._links.reach(None)} - {self._settings.broker_id})
+        """There may be a way to other brokers than before, also to some that are out of sight."""
+        self.delegations.see(self._addressable)
         self.when_seen()
+
+    def _addressable(self) -> set[str]:
+        return {*self.surroundings.map().brokers, *self._links.reach(None)} - {self._settings.broker_id}
 
     def _toward(self, broker: str) -> str | None:
         """The neighbour on the primary path to a broker."""
