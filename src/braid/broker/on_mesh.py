@@ -435,7 +435,10 @@ class MeshDesk:
     def _close(self, soft: SoftLink, reason: str) -> None:
         """Have a soft link no more: its place is free at once, and what it has goes another way."""
         if soft.connection is not None:
-            self._postroom.effect(Send(soft.connection, [Frame(0, Goodbye(reason))]))
+            # What has come, its other end need not send another way.
+            told = soft.channel.acknowledgement()
+            frames = [Frame(0, told)] if told is not None else []
+            self._postroom.effect(Send(soft.connection, [*frames, Frame(0, Goodbye(reason))]))
             self._postroom.effect(Close(soft.connection, reason))
             self.when_let_go(soft.connection)
             self.disconnected(soft)

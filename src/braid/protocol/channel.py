@@ -217,7 +217,7 @@ class Channel(Waiting[Care]):
         if (
             size > sending.room
             or size > self.frame_bytes_max
-            or sending.waiting
+            or sending.waiting_bytes
             or self._in_line
             or self._messages
             or self.holding
