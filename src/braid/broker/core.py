@@ -275,12 +275,7 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
-        if (
-            self._calm
-            and now_us < self._deadline_us
-            and type(stimulus) is Received
-            and stimulus.connection not in self._turns.waiting
-        ):
+        if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
             try:
                 effects = self._express.pass_on(stimulus, now_us)
                 if effects is not None:
@@ -324,7 +319,8 @@ class BrokerCore:
         self._durables.work.collect()
         effects = self._postroom.collect()
         self._deadline_us = self._next_deadline_us()
-        self._calm = not (self._links.holding or self._draining.begun) and self._tidy_at_us is None
+        busy = self._links.holding or self._draining.begun or self._turns.waiting
+        self._calm = not busy and self._tidy_at_us is None
         return effects
 
     def next_deadline_us(self) -> int | None:

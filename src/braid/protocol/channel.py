@@ -208,10 +208,13 @@ class Channel(Waiting[Care]):
 
         It saves a single publication the way through the line, which it would leave at once.
         """
-        try:
-            sending = self._sending[batch.target]
-        except KeyError:
-            return None
+        if batch.target:
+            found = self._sending.get(batch.target)
+            if found is None:
+                return None
+            sending = found
+        else:
+            sending = self._plain_sending
         size = batch.size
         under_way = self.unacknowledged_bytes + size
         if (

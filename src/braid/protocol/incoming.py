@@ -93,6 +93,7 @@ class Incoming:
         "_classes",
         "_due_frame",
         "_holds",
+        "_plain_receiving",
         "_prompt",
         "_receiving",
         "_told",
@@ -107,7 +108,9 @@ class Incoming:
         self.settled = 0
         """Raised by the owner, as what arrived needs no care any more."""
         self._classes = classes
-        self._receiving = {0: ReceivingClass(settings.window_bytes)}
+        self._plain_receiving = ReceivingClass(settings.window_bytes)
+        """Class 0, in which nearly everything comes."""
+        self._receiving = {0: self._plain_receiving}
         self._holds: set[Hashable] = set()
         """Why the peer gets no further credit for any class."""
         self._told = (0, 0)
@@ -181,10 +184,13 @@ class Incoming:
         It does so only if the frame is the next one, everything before it is settled, and nothing has to be
         acknowledged at once. Then the credit cannot be exceeded either.
         """
-        try:
-            receiving = self._receiving[batch.target]
-        except KeyError:
-            return False
+        if batch.target:
+            found = self._receiving.get(batch.target)
+            if found is None:
+                return False
+            receiving = found
+        else:
+            receiving = self._plain_receiving
         received = self.received
         if (
             sequence != received + 1

@@ -29,14 +29,24 @@ Care = TypeVar("Care")
 class Waiting(Incoming, Generic[Care]):
     """A channel as far as its lines are concerned; what has come from the peer is below it."""
 
-    __slots__ = ("_in_line", "_messages", "_order", "_peer_window", "_sending", "waiting_bytes")
+    __slots__ = (
+        "_in_line",
+        "_messages",
+        "_order",
+        "_peer_window",
+        "_plain_sending",
+        "_sending",
+        "waiting_bytes",
+    )
 
     def __init__(self, settings: ChannelSettings, classes: int) -> None:
         super().__init__(settings, classes)
         self._messages: deque[Outgoing[Care]] = deque()
         self._in_line: deque[Outgoing[Care]] = deque()
         """Messages that wait until all publications offered before them have gone."""
-        self._sending: dict[int, SendingClass[Care]] = {0: SendingClass(0)}
+        self._plain_sending: SendingClass[Care] = SendingClass(0)
+        """Class 0, in which nearly everything between brokers goes."""
+        self._sending: dict[int, SendingClass[Care]] = {0: self._plain_sending}
         self._order = 0
         self._peer_window = 0
         self.waiting_bytes = 0
