@@ -69,7 +69,7 @@ live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while so
 overload: $(VENV)/.stamp-everything ## small queues and too many publications on fifty random trees; fails if anything is lost or stuck
 	@BRAID_OVERLOAD_SEEDS=50 $(BIN)/python -m pytest tests/sim/test_overload_worlds.py -q
 
-reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes and lost disks; fails if anything is lost or doubled
+reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes, lost and full disks; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 30 --brokers 7 --clients 20 $(RELIABILITY)
 
 faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; minutes

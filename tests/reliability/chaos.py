@@ -13,7 +13,7 @@ from tests.reliability.processes import HOST, WorkerProcess
 from tests.reliability.worker import ClientTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from tests.reliability.checker import Checker
     from tests.reliability.choices import Choices, Outcome
@@ -27,6 +27,10 @@ __all__ = ["Chaos"]
 DEAD_MAX = 2
 # Subscribers that come amid the faults.
 NEWCOMERS_MAX = 12
+# How long a disk is full at most until the store has met it. A store goes on for a while in the room that its
+# files have already.
+UNNOTICED_S_MAX = 15.0
+REFUSAL = "the store takes nothing and is tried again"
 
 
 class Chaos:
@@ -68,8 +72,11 @@ class Chaos:
             "kill clients": self._kill_worker,
             "old data": self._old_data,
             "lost data": self._lost_data,
+            "disk full": self._disk_full,
         }
-        plan = PLANS[self.choices.plan]
+        plan = dict(PLANS[self.choices.plan])
+        if all(broker.disk is None for broker in self.brokers.values()):
+            plan.pop("disk full", None)
         while not self.outcome.problems:
             pause = self._chance.uniform(0.1, 0.9)
             action = self._chance.choices(list(plan), weights=list(plan.values()))[0]
@@ -110,7 +117,11 @@ class Chaos:
             await asyncio.sleep(pause)
             action()
 
-        task = asyncio.get_running_loop().create_task(wait())
+        self._meanwhile(wait())
+
+    def _meanwhile(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done that belongs to the faults and ends with them."""
+        task = asyncio.get_running_loop().create_task(work)
         self._later.add(task)
         task.add_done_callback(self._later.discard)
 
@@ -118,7 +129,8 @@ class Chaos:
         """A broker that runs, unless too many do not."""
         victim = self._chance.choice(list(self.brokers.values()))
         away = sum(not broker.alive or broker.stopped for broker in self.brokers.values())
-        return victim if away < DEAD_MAX and victim.alive and not victim.stopped else None
+        fit = victim.alive and not victim.stopped and not victim.full
+        return victim if away < DEAD_MAX and fit else None
 
     def _kill_broker(self) -> BrokerProcess | None:
         victim = self._one_alive()
@@ -219,6 +231,34 @@ class Chaos:
             self.note(f"{victim.name} loses its data directory")
             self.checker.broke(victim.name, time.monotonic_ns())
         return victim
+
+    def _disk_full(self) -> BrokerProcess | None:
+        """Take all the room on the disk of the broker that has one of its own."""
+        pause = self._chance.choice([1.0, 3.0, 6.0])
+        victim = next(broker for broker in self.brokers.values() if broker.disk is not None)
+        if victim.full or not victim.alive or victim.stopped or not victim.accepts:
+            return None
+        self._meanwhile(self._keep_full(victim, pause))
+        return victim
+
+    async def _keep_full(self, victim: BrokerProcess, seconds: float) -> None:
+        """Leave no room until its store has been refused some for a while."""
+        disk = victim.disk
+        assert disk is not None
+        since, noticed = victim.log.stat().st_size, False
+        self.note(f"the disk of {victim.name} is full")
+        end = time.monotonic() + UNNOTICED_S_MAX
+        try:
+            while time.monotonic() < end:
+                disk.fill()
+                if not noticed and victim.said(REFUSAL, since):
+                    noticed, end = True, time.monotonic() + seconds
+                    self.outcome.faults["store refused"] += 1
+                    self.note(f"the store of {victim.name} finds no room; {seconds:g} s more")
+                await asyncio.sleep(0.05)
+        finally:
+            disk.make_room()
+        self.note(f"the disk of {victim.name} has room again: {disk.free_bytes} bytes")
 
     def _kill_worker(self) -> BrokerProcess | None:
         worker = self._chance.choice(self.workers)

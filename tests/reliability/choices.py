@@ -17,7 +17,7 @@ PLANS: dict[str, dict[str, int]] = {
     "kills": {"kill": 35, "reset": 50, "stall": 8, "kill clients": 6, "power cut": 1},
     "stops": {"stop": 30, "kill": 10, "reset": 20, "stall": 10},
     "holes": {"hole": 30, "kill": 10, "reset": 15, "stall": 10},
-    "disks": {"old data": 12, "lost data": 8, "kill": 15, "reset": 20},
+    "disks": {"old data": 12, "lost data": 8, "disk full": 14, "kill": 15, "reset": 20},
     "large": {"kill": 25, "reset": 30, "stall": 8, "hole": 5, "stop": 5},
 }
 """What goes wrong in each plan, and how often in comparison:
@@ -25,7 +25,8 @@ PLANS: dict[str, dict[str, int]] = {
 - *kills*: `kill -9` of brokers and clients, broken and stalled connections, all brokers at once.
 - *stops*: brokers that are stopped for up to 20 s and go on.
 - *holes*: connections through which only one end is heard.
-- *disks*: brokers that come back with an old data directory or with none.
+- *disks*: brokers that come back with an old data directory or with none, and one whose disk is full for a
+  while, where a small disk can be mounted for it.
 - *large*: publications up to the largest that a frame can hold, and a bit of everything.
 """
 
@@ -69,6 +70,8 @@ class Outcome:
     """From the last repair until everything had arrived."""
     problems: list[str] = field(default_factory=list)
     """Whatever is wrong apart from what the verdict counts."""
+    left_out: str = ""
+    """What of the plan could not be done here, and why."""
 
     @property
     def right(self) -> bool:
@@ -89,10 +92,11 @@ class Outcome:
 
     @property
     def explanation(self) -> str:
-        """The summary, and if anything is wrong what, where to look, and how to do it again."""
+        """What was left out, the summary, and if anything is wrong what, where to look, how to repeat it."""
+        lines = [self.left_out, self.summary] if self.left_out else [self.summary]
         if self.right:
-            return self.summary
-        lines = [self.summary, *self.problems]
+            return "\n".join(lines)
+        lines += self.problems
         for kind, examples in self.verdict.examples.items():
             lines += [f"{kind}: {sentence}" for sentence in examples]
         lines.append(f"logs, journals and reports: {self.directory}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tests.reliability.disk import SmallDisk
     from tests.reliability.worker import ClientTask, Specification
 
 __all__ = ["BrokerProcess", "WorkerProcess", "free_port"]
@@ -25,6 +26,7 @@ HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: while a broker is dead, nobody takes its port.
 PORTS = range(20_000, 32_000)
 PORT_TRIES_MAX = 200
+CONNECT_S_MAX = 1.0
 START_S_MAX = 60.0
 END_S_MAX = 30.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +103,13 @@ class BrokerProcess(_Process):
     """A broker with its data directory, on one port for all its lives."""
 
     def __init__(
-        self, name: str, directory: Path, log_level: str, strategy: str = "S0", settings: str = ""
+        self,
+        name: str,
+        directory: Path,
+        log_level: str,
+        strategy: str = "S0",
+        settings: str = "",
+        disk: SmallDisk | None = None,
     ) -> None:
         super().__init__(name, directory)
         self.port = free_port()
@@ -115,7 +123,9 @@ class BrokerProcess(_Process):
         # Soft links come and go quickly, so that much can go wrong with them in little time.
         soft_links = "[soft_links]\nfanout = 5\nreview_us = 700_000\nrest_reviews = 1\n"
         self._configuration.write_text(f"{settings}\n{soft_links}")
-        self._data = directory / f"{name}.data"
+        self.disk = disk
+        """Where its data directory is, if it has one of its own."""
+        self._data = directory / f"{name}.data" if disk is None else disk.directory / "data"
         self._copy = directory / f"{name}.copy"
         self._log_level = log_level
 
@@ -137,6 +147,26 @@ class BrokerProcess(_Process):
         if self._process is not None and self.alive:
             self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
             self.stopped = frozen
+
+    @property
+    def full(self) -> bool:
+        """Whether its disk is full; a broker would not start then."""
+        return self.disk is not None and self.disk.full
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it accepts connections; then it has opened its store."""
+        try:
+            socket.create_connection((HOST, self.port), CONNECT_S_MAX).close()
+        except OSError:
+            return False
+        return True
+
+    def said(self, sentence: str, since: int) -> bool:
+        """Whether its log has a sentence behind this many bytes."""
+        with self.log.open("rb") as log:
+            log.seek(since)
+            return sentence.encode() in log.read()
 
     # While it is dead.
 

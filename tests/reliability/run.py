@@ -19,6 +19,8 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -30,6 +32,7 @@ from braid.runtime.client import connect
 from tests.reliability.chaos import Chaos
 from tests.reliability.checker import Checker
 from tests.reliability.choices import PLANS, Choices, Outcome
+from tests.reliability.disk import MountError, SmallDisk, small_disk
 from tests.reliability.plan import make_plan
 from tests.reliability.processes import HOST, BrokerProcess, WorkerProcess
 from tests.reliability.proxy import Proxy
@@ -52,22 +55,36 @@ SUBSCRIBERS_PER_PROCESS = 2
 # such as the publisher's name and the attributes, takes no more than the rest.
 FRAME_BYTES_MAX = 256 * 1024
 BODY_BYTES_MAX = carried_bytes(FRAME_BYTES_MAX) - 256
+# With a small disk, from how much free room on clients wait: little, so that the rest of it is used.
+SMALL_DISK_SETTINGS = "[broker]\ndisk_low_bytes = 262_144\ndisk_high_bytes = 524_288"
 
 
 class _Run(Chaos):
     """One run, from the first broker to the verdict."""
 
-    def __init__(self, choices: Choices, directory: Path) -> None:
+    def __init__(self, choices: Choices, directory: Path, disk: SmallDisk | None) -> None:
         super().__init__(choices.seed)
         self.choices = choices
         self.directory = directory
         self._large = choices.plan == "large"
-        self._settings = f"[broker]\nframe_bytes_max = {FRAME_BYTES_MAX}" if self._large else ""
+        settings = f"[broker]\nframe_bytes_max = {FRAME_BYTES_MAX}" if self._large else ""
+        if disk is not None:
+            settings = SMALL_DISK_SETTINGS
         self.plan = make_plan(choices.seed, choices.brokers, choices.clients)
         self.checker = Checker(self.plan, directory, soft_links=choices.strategy != "S0")
         self.outcome = Outcome(choices, directory, self.checker.verdict)
+        # The small disk is for the broker with the most logs: it writes the most.
+        logs = Counter(subscriber.broker for subscriber in self.plan.subscribers)
+        writer = max(self.plan.brokers, key=logs.__getitem__)
         self.brokers = {
-            name: BrokerProcess(name, directory, choices.log_level, choices.strategy, self._settings)
+            name: BrokerProcess(
+                name,
+                directory,
+                choices.log_level,
+                choices.strategy,
+                settings,
+                disk if name == writer else None,
+            )
             for name in self.plan.brokers
         }
         self.proxies: dict[str, Proxy] = {}
@@ -277,11 +294,22 @@ async def _until(condition: Callable[[], bool], seconds_max: float, interval: fl
 def reliability_run(choices: Choices) -> Outcome:
     """Do one run. Its files are kept only if something is wrong."""
     directory = Path(tempfile.mkdtemp(prefix=f"braid-reliability-{choices.seed}-"))
+    disk, left_out = None, ""
 
     async def go() -> Outcome:
-        return await _Run(choices, directory).go()
+        return await _Run(choices, directory, disk).go()
 
-    outcome = asyncio.run(go())
+    with ExitStack() as mounted:
+        if "disk full" in PLANS[choices.plan]:
+            try:
+                disk = mounted.enter_context(small_disk(directory / "small-disk"))
+            except MountError as problem:
+                left_out = f"reliability {choices.plan}: disk full is left out: {problem}"
+        outcome = asyncio.run(go())
+        if disk is not None and not outcome.right:
+            disk.make_room()
+            shutil.copytree(disk.directory, directory / "kept-disk")
+    outcome.left_out = left_out
     if outcome.right:
         shutil.rmtree(directory)
     return outcome
