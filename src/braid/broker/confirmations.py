@@ -146,8 +146,10 @@ class Outstanding:
             release()
 
     def _release_line(self) -> None:
-        first = next(iter(self._advertisements), None)
-        while self._line and (until := self._line[0][0]) is not None and (first is None or first > until):
+        # Whoever is released may advertise more, and wait for that.
+        while self._line and (until := self._line[0][0]) is not None:
+            if next(iter(self._advertisements), until + 1) <= until:
+                return
             self._line.pop(0)[1]()
 
     def session_lost(self) -> None:
