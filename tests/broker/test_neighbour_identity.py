@@ -166,6 +166,16 @@ def test_a_broker_that_lost_its_data_is_known_by_its_address() -> None:
     assert publisher.cares == list(range(1, 21)), "the log is gone, and B itself says so"
 
 
+def test_a_broker_that_lost_its_data_is_known_by_its_address_after_a_restart_of_the_other() -> None:
+    network, _ = with_a_dead_neighbour(store=True)
+    network.kill("A")
+    network.stores["B"] = MemoryStore(secret="another")
+    network.start("A")
+    network.start("B")
+    network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+
+
 def test_a_broker_with_its_data_may_come_from_another_address() -> None:
     network, publisher = with_a_dead_neighbour(store=True)
     network.move("B", "elsewhere")

@@ -113,7 +113,7 @@ class TwinStores(RuleBasedStateMachine):
                 return BeginEpoch(name, data.draw(st.sampled_from(["A-1", "A-2", "A-3"])))
             case "keep":
                 return KeepNeighbour(
-                    name, *data.draw(st.sampled_from([("h:1",), ("h:2", "key"), ("", "other")]))
+                    name, *data.draw(st.sampled_from([("h:1",), ("h:2", "key"), ("", "other", "h:3")]))
                 )
             case "forget":
                 return ForgetNeighbour(name)

@@ -228,7 +228,7 @@ class BrokerCore:
         self._postroom.when_due = self._due
         self._links.remember(neighbours)
         if store is not None:
-            self._links.remember(store.neighbours)
+            self._links.remember(store.neighbours, dict(store.met_at))
             for log in store.logs:
                 self._durables.restore(log)
         if settings.flooding:

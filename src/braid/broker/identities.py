@@ -94,7 +94,8 @@ class Acquaintances:
     def known(self, link: Link) -> None:
         """A neighbour's interest has become known."""
         address = self._dialling.appended_address(link)
-        self._keep(KeepNeighbour(link.name, address, self._identities.known.get(link.name, "")))
+        key = self._identities.known.get(link.name, "")
+        self._keep(KeepNeighbour(link.name, address, key, link.address))
 
     def introduced(self, link: Link, message: Introduction) -> None:
         """A neighbour gives its key."""

@@ -34,7 +34,7 @@ from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesInco
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
@@ -101,13 +101,15 @@ class LinkDesk:
         subscriptions.missing = self.missing
         subscriptions.when_caught_up = self._review_current
 
-    def remember(self, known: Iterable[tuple[str, str]]) -> None:
+    def remember(self, known: Iterable[tuple[str, str]], met_at: Mapping[str, str] = {}) -> None:
         """Neighbours from before the last restart: what is theirs is kept until they speak.
 
         Those that we were told to dial while running are dialled again.
         """
         for broker_id, address in known:
-            self._hold(self._link(broker_id))
+            link = self._link(broker_id)
+            link.address = met_at.get(broker_id, link.address)
+            self._hold(link)
             if address:
                 self.dialling.remember(address, broker_id)
 

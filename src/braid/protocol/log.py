@@ -162,6 +162,8 @@ class KeepNeighbour:
     address: str
     key: str = ""
     """By which it can be told from others who use its name."""
+    met_at: str = ""
+    """The address where it was met: it is dialled there if it cannot show that it knows the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,8 @@ class StoreState:
     """Broker id and address, in the order of the ids."""
     keys: tuple[tuple[str, str], ...] = ()
     """Of those neighbours that have given one, in the same order."""
+    met_at: tuple[tuple[str, str], ...] = ()
+    """Where neighbours were met, in the same order."""
     secret: str = ""
     """What the machine's own keys are made from; empty where a store keeps none."""
 
@@ -496,6 +500,7 @@ class MemoryStore:
             tuple(self._logs[name].state() for name in sorted(self._logs)),
             tuple((name, kept.address) for name, kept in sorted(self._neighbours.items())),
             tuple((name, kept.key) for name, kept in sorted(self._neighbours.items()) if kept.key),
+            tuple((name, kept.met_at) for name, kept in sorted(self._neighbours.items()) if kept.met_at),
             self._secret,
         )
 

@@ -84,10 +84,11 @@ class Changes:
                     self._create(operation)
                 case DeleteLog(name=name):
                     self._delete(name)
-                case KeepNeighbour(broker_id=broker_id, address=address, key=key):
+                case KeepNeighbour(broker_id=broker_id, address=address, key=key, met_at=met_at):
                     self._connection.execute(
-                        "INSERT OR REPLACE INTO neighbours (broker_id, address, key) VALUES (?, ?, ?)",
-                        (broker_id, address, key),
+                        "INSERT OR REPLACE INTO neighbours (broker_id, address, key, met_at)"
+                        " VALUES (?, ?, ?, ?)",
+                        (broker_id, address, key, met_at),
                     )
                 case ForgetNeighbour(broker_id=broker_id):
                     self._connection.execute("DELETE FROM neighbours WHERE broker_id = ?", (broker_id,))

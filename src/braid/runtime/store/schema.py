@@ -98,7 +98,8 @@ TABLES = (
     CREATE TABLE neighbours (
         broker_id TEXT PRIMARY KEY,
         address TEXT NOT NULL,
-        key TEXT NOT NULL DEFAULT ''
+        key TEXT NOT NULL DEFAULT '',
+        met_at TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID
     """,
     IDENTITY,
@@ -178,7 +179,8 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
     connection.execute("ALTER TABLE highest ADD COLUMN last_offset INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE logs ADD COLUMN secret TEXT NOT NULL DEFAULT ''")
-    connection.execute("ALTER TABLE neighbours ADD COLUMN key TEXT NOT NULL DEFAULT ''")
+    for column in ("key", "met_at"):
+        connection.execute(f"ALTER TABLE neighbours ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
     connection.execute(IDENTITY)
     _make_secret(connection)
     connection.execute(EPOCHS)

@@ -157,7 +157,7 @@ class SqliteStore:
                 """
             )
             neighbours = connection.execute(
-                "SELECT broker_id, address, key FROM neighbours ORDER BY broker_id"
+                "SELECT broker_id, address, key, met_at FROM neighbours ORDER BY broker_id"
             ).fetchall()
             (secret,) = connection.execute("SELECT secret FROM identity").fetchone()
             return StoreState(
@@ -170,8 +170,9 @@ class SqliteStore:
                     )
                     for columns in logs
                 ),
-                tuple((broker_id, address) for broker_id, address, _ in neighbours),
-                tuple((broker_id, key) for broker_id, _, key in neighbours if key),
+                tuple((broker_id, address) for broker_id, address, _, _ in neighbours),
+                tuple((broker_id, key) for broker_id, _, key, _ in neighbours if key),
+                tuple((broker_id, met_at) for broker_id, _, _, met_at in neighbours if met_at),
                 secret,
             )
 
