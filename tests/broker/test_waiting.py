@@ -19,7 +19,7 @@ from braid.protocol.messages import (
     SubscribeDurable,
     Unadvertise,
 )
-from tests.broker.wire import Network
+from tests.broker.wire import Network, WireClient
 
 if TYPE_CHECKING:
     from braid.broker.parties import Link
@@ -29,9 +29,8 @@ def link_of(network: Network, broker: str, neighbour: str) -> Link:
     return network.cores[broker]._links.links[neighbour]
 
 
-@pytest.mark.parametrize("acknowledged", [False, True])
-@pytest.mark.parametrize("leaves", [False, True])
-def test_an_advertisement_is_not_taken_back_before_what_it_was_for(leaves: bool, acknowledged: bool) -> None:
+def with_five_waiting(acknowledged: bool) -> tuple[Network, WireClient, WireClient, int]:
+    """Five publications wait at A for the link to B, behind which they are wanted; also that connection."""
     network = Network()
     network.start("A")
     network.start("B", neighbours=("A",))
@@ -50,6 +49,13 @@ def test_an_advertisement_is_not_taken_back_before_what_it_was_for(leaves: bool,
     for number in range(1, 6):
         publisher.publish({"x": number}, acknowledged=acknowledged)
     network.run()
+    return network, subscriber, publisher, connection
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_advertisement_is_not_taken_back_before_what_it_was_for(leaves: bool, acknowledged: bool) -> None:
+    network, subscriber, publisher, connection = with_five_waiting(acknowledged)
     if leaves:
         network.leave(publisher)
     else:
@@ -178,24 +184,7 @@ def test_a_reader_hears_that_another_connection_took_its_log_over() -> None:
 def test_a_narrower_advertisement_does_not_overtake_what_the_wider_one_was_for(
     acknowledged: bool, taken_back: bool
 ) -> None:
-    network = Network()
-    network.start("A")
-    network.start("B", neighbours=("A",))
-    network.start("C", neighbours=("B",))
-    network.run(us=1_000_000)
-    subscriber = network.client("s", "C")
-    subscriber.ask(Subscribe(1, "1", "x > 0"))
-    network.run(us=100_000)
-    publisher = network.client("p", "A")
-    publisher.ask(Advertise(1, "1", "x > 0"))
-    network.run(us=100_000)
-    connection = link_of(network, "A", "B").connection
-    assert connection is not None
-    network.tell("A", Writable(connection, False))
-    network.run()
-    for number in range(1, 6):
-        publisher.publish({"x": number}, acknowledged=acknowledged)
-    network.run()
+    network, subscriber, publisher, connection = with_five_waiting(acknowledged)
     if taken_back:
         publisher.ask(Unadvertise(7, "1"))
         network.run()
