@@ -206,6 +206,9 @@ class Network:
         self.refused_work: Counter[str] = Counter()
         self.change: Callable[[str, str, Frame], Frame | None] | None = None
         """What becomes of a frame between brokers, from whom and to whom; None: it is lost."""
+        self.held: dict[tuple[str, str], deque[tuple[tuple[str, int], Frame]]] = {}
+        """What one broker has sent to another and has not arrived, frame by frame with the end that each is
+        for; only for those pairs whose messages are held."""
         self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
         """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
@@ -284,6 +287,24 @@ class Network:
         self.holes -= {(left, right), (right, left)}
         self.cut(left, right)
         self.cut(right, left)
+
+    # Message by message.
+
+    def hold(self, source: str, target: str) -> None:
+        """From now on, what one broker sends to another waits until it is delivered or dropped."""
+        self.held.setdefault((source, target), deque())
+
+    def deliver(self, source: str, target: str, count: int) -> None:
+        """The first so many of the messages that are held arrive, each by itself."""
+        for _ in range(count):
+            end, frame = self.held[source, target].popleft()
+            if end in self._ends:  # otherwise its connection has gone
+                self._arrive(end, [frame])
+
+    def release(self, source: str, target: str) -> None:
+        """Everything that is held arrives, and nothing is held any more."""
+        self.deliver(source, target, len(self.held[source, target]))
+        del self.held[source, target]
 
     def _cut(self, end: tuple[str, int]) -> None:
         other = self._ends.pop(end, None)
@@ -402,7 +423,11 @@ class Network:
                 if self.change is not None:
                     changed = [self.change(name, other[0], frame) for frame in sent]
                     sent = [frame for frame in changed if frame is not None]
-                self._arrive(other, sent)
+                waiting = self.held.get((name, other[0]))
+                if waiting is not None:
+                    waiting.extend((other, frame) for frame in sent)
+                else:
+                    self._arrive(other, sent)
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkDesk"]
 
-# A link that is down collects at most so many messages; then its next session begins anew.
-WAITING_MESSAGES_MAX = 10_000
-
 # Names of missing links that are told. More would say no more to people, and the first are enough to wait.
 MISSING_MAX = 16
 
@@ -232,7 +229,7 @@ class LinkDesk:
             if link.down_since_us is not None:
                 if link.down_since_us <= oldest_us:
                     self._subscriptions.stop_waiting(link)
-                if link.agreed and link.channel.waiting_messages > WAITING_MESSAGES_MAX:
+                if link.agreed and link.channel.waiting_messages > self._settings.link_messages_max:
                     link.agreed = ""
                     self._subscriptions.forget_session(link)
 

@@ -83,6 +83,10 @@ class BrokerSettings:
     """Publications kept for one neighbour. Beyond it those who send them get no more credit, and while the
     link is down the oldest that are not acknowledged delivery are dropped. Copies that SB may send over any
     link have half as much beside that; beyond it they go along the tree."""
+    link_messages_max: int = 10_000
+    """Messages other than publications that wait for a neighbour whose link is down. Beyond it the session is
+    given up, and the next one begins with everything anew. Higher: longer outages that cost nothing when they
+    end, more memory."""
     client_queue_bytes_max: int = 16 * 1024 * 1024
     """Publications waiting for one client. Beyond it the subscription's own choice decides."""
     stall_us_max: int = 30_000_000
@@ -148,6 +152,7 @@ class BrokerSettings:
             "log_publishers_max",
             "frame_bytes_max",
             "link_queue_bytes_max",
+            "link_messages_max",
             "client_queue_bytes_max",
         ):
             if getattr(self, name) < 1:
