@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.parties import Link, Release
     from braid.errors import RequestRefusedError
@@ -180,6 +180,25 @@ class Outstanding:
             told.waiting = {}
         return list(waiting)
 
+    def awaited_by(self, installation: Installation) -> bool:
+        """Whether an installation waits for something that the neighbour has to confirm."""
+        return any(installation in told.waiting for told in self.subscriptions.values())
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        told = {told.request: key for key, told in self.subscriptions.items()}
+        if told != self._keys:
+            yield f"subscriptions wait for the requests {sorted(told)}, {sorted(self._keys)} are known"
+        if not self.catching_up <= self.subscriptions.keys():
+            yield "it has to confirm what it was not told"
+        numbers = [until for until, _ in self._line if until is not None]
+        if numbers != sorted(numbers):
+            yield "those who wait for advertisements stand out of order"
+        for key, each in self.subscriptions.items():
+            for installation in each.waiting:
+                if installation.over:
+                    yield f"{installation.key} is over and waits until {key} is confirmed"
+
     def give_up_announcements(self) -> None:
         """Nobody waits any more until the neighbour has heard of advertisements."""
         line, self._line = self._line, []
@@ -261,6 +280,24 @@ class Installations:
         while self._deadlines and self._deadlines[0][2].over:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with them; nothing if all is well."""
+        for key, installations in self._by_key.items():
+            for installation in installations:
+                if installation.over or installation.key != key:
+                    yield f"{installation.key}, which is over or another one, is kept as {key}"
+                if not installation.waiting and installation not in self._parked:
+                    yield f"{key} waits for nobody and is not answered"
+                for name in installation.waiting:
+                    link = self._links.get(name)
+                    if link is None or not link.outstanding.awaited_by(installation):
+                        yield f"{key} waits for {name}, which has nothing to confirm"
+        for installation in self._parked:
+            if installation.over:
+                yield f"{installation.key} is over and waits for missing links"
+        if self._parked and not self._missing():
+            yield f"{len(self._parked)} subscriptions wait for missing links, and none is missing"
 
     def _look(self, installation: Installation) -> None:
         """See who has not confirmed it, and answer if there is nobody to wait for."""

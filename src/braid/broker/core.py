@@ -17,6 +17,7 @@ from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
 from braid.broker.express import Express
 from braid.broker.identities import Acquaintances, Identities
+from braid.broker.invariants import Invariants
 from braid.broker.joining import joined
 from braid.broker.liveness import Liveness
 from braid.broker.on_ask import OperatorDesk
@@ -29,9 +30,10 @@ from braid.broker.on_subscribe import SubscriptionDesk
 from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.postroom import Postroom
 from braid.broker.reception import Reception
+from braid.broker.story import Story
 from braid.broker.streams import StreamDesk
 from braid.broker.turns import Turns
-from braid.errors import RemoteProtocolError, RequestRefusedError
+from braid.errors import InvariantViolated, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.effects import Close, Pause
 from braid.protocol.inputs import (
@@ -222,6 +224,17 @@ class BrokerCore:
         self._draining = Draining(
             self._postroom, self._reception, self._links, self._mesh, self._publish, self._durables
         )
+        self._invariants = Invariants(
+            self._postroom,
+            self._reception,
+            self._links,
+            self._subscriptions,
+            self._durables,
+            self._mesh,
+            self._turns,
+            self._draining,
+        )
+        self._story = Story()
         self._deadline_us = 0
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
@@ -283,6 +296,7 @@ class BrokerCore:
             except RemoteProtocolError as error:
                 self._broken(stimulus.connection, "protocol", str(error))
                 stimulus = Tick()  # all that is left of this turn
+        self._story.add(stimulus, now_us)
         self._postroom.now_us = now_us
         self._turns.work = 0
         if not isinstance(stimulus, Received | Tick):
@@ -584,6 +598,17 @@ class BrokerCore:
     def ready(self) -> bool:
         """Whether publications are accepted."""
         return self._links.ready and not (self._draining.begun or self._durables.short)
+
+    def validate(self) -> None:
+        """Check everything that must hold between two turns. It looks at all there is: it takes a while.
+
+        Raises:
+            InvariantViolated: what does not hold, with the latest inputs as its story.
+        """
+        found = self._invariants.violations()
+        if found:
+            problem = f"{self.settings.broker_id}: {'; '.join(found)}"
+            raise InvariantViolated(problem, tuple(self._story.lines()))
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""

@@ -34,7 +34,7 @@ from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesInco
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
@@ -305,6 +305,11 @@ class LinkDesk:
         """Those whose interest is not known, so that acknowledged publications are kept for them."""
         yield from (link for link in self.links.values() if link.channel.holding)
         yield from self._strangers.values()
+
+    @property
+    def strangers(self) -> Collection[Link]:
+        """What stands for neighbours that have not been met since the start."""
+        return self._strangers.values()
 
     def _review_strangers(self) -> None:
         """Begin to keep publications for neighbours that are to be met, and hand over what was kept."""

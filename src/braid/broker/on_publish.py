@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
     from braid.routing import Forwarding
 
-__all__ = ["PublishDesk"]
+__all__ = ["UNROUTED", "PublishDesk"]
 
 UNROUTED = "unrouted"
 """Why a client gets no credit whose publications wait until subscriptions can have found their way here."""

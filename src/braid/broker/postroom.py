@@ -83,7 +83,8 @@ class Postroom:
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
         self._changed: dict[Party, None] = {}
-        self._unacknowledged: dict[Party, None] = {}
+        self.unacknowledged: dict[Party, None] = {}
+        """Those who are told in a while how far what they sent has come."""
         self.acknowledge_at_us: int | None = None
         """When waiting acknowledgements go out at the latest."""
         self.when_due: Callable[[int], None] = lambda at_us: None
@@ -122,8 +123,8 @@ class Postroom:
 
     def acknowledge_later(self, party: Party) -> None:
         """Acknowledge what has come from a party in a while, together with what else may come."""
-        if party not in self._unacknowledged:
-            self._unacknowledged[party] = None
+        if party not in self.unacknowledged:
+            self.unacknowledged[party] = None
             party.channel.telling = True
             if self.acknowledge_at_us is None:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
@@ -282,7 +283,7 @@ class Postroom:
             if isinstance(reason, Bottleneck):
                 reason.forget(party)
         self._changed.pop(party, None)
-        self._unacknowledged.pop(party, None)
+        self.unacknowledged.pop(party, None)
         party.channel.telling = False
 
     # The end of a turn.
@@ -291,7 +292,7 @@ class Postroom:
         """Everything this turn leads to."""
         if self.acknowledge_at_us is not None and self.now_us >= self.acknowledge_at_us:
             self.acknowledge_at_us = None
-            overdue, self._unacknowledged = self._unacknowledged, {}
+            overdue, self.unacknowledged = self.unacknowledged, {}
             for party in overdue:
                 party.channel.telling = False
                 self._write(party, acknowledge=True)
@@ -349,7 +350,7 @@ class Postroom:
             told = party.channel.acknowledgement()
             if told is not None:
                 frames.append(Frame(0, told))
-            self._unacknowledged.pop(party, None)
+            self.unacknowledged.pop(party, None)
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)

@@ -233,7 +233,14 @@ class Incoming:
     @property
     def credit_holds(self) -> set[Hashable]:
         """Why it gets none."""
-        return self._holds.union(*(receiving.holds for receiving in self._receiving.values()))
+        return {reason for reason, _ in self.holds()}
+
+    def holds(self) -> set[tuple[Hashable, int | None]]:
+        """Why it gets none, each with the class concerned; None stands for all."""
+        found: set[tuple[Hashable, int | None]] = {(reason, None) for reason in self._holds}
+        for number, receiving in self._receiving.items():
+            found.update((reason, number) for reason in receiving.holds)
+        return found
 
     @property
     def credit_to_grant(self) -> int:
