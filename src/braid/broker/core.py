@@ -129,8 +129,9 @@ class BrokerCore:
         self.settings = settings
         self.incarnation = incarnation
         self._postroom = Postroom(settings)
+        identities = Identities(settings.broker_id, incarnation, seed, store)
         self._links = LinkDesk(
-            settings, incarnation, self._postroom, random.Random(seed), self._postroom.changed
+            settings, identities, self._postroom, random.Random(seed), self._postroom.changed
         )
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
@@ -151,7 +152,6 @@ class BrokerCore:
             self._delegated,
         )
         self._publish.stopwatch = stopwatch
-        identities = Identities(settings.broker_id, store)
         self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
         self._reception = Reception(
             settings,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from braid.broker.identities import Identities
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
@@ -58,7 +59,7 @@ class LinkDesk:
     def __init__(
         self,
         settings: BrokerSettings,
-        incarnation: str,
+        identities: Identities,
         postroom: Postroom,
         random: random.Random,
         changed: Callable[[Party], None],
@@ -71,7 +72,7 @@ class LinkDesk:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
-        self._incarnation = incarnation
+        self._identities = identities
         self._postroom = postroom
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
@@ -138,7 +139,7 @@ class LinkDesk:
         link.address = hello.address or link.address
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
         self._sessions += 1
-        self._begin(link, hello, "" if resumed else f"{self._incarnation}/{self._sessions}")
+        self._begin(link, hello, "" if resumed else self._identities.session(self._sessions))
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
