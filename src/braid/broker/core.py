@@ -226,6 +226,7 @@ class BrokerCore:
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
         self._postroom.when_due = self._due
+        self._links.remember((name, "") for name in settings.expected)
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours, dict(store.met_at))

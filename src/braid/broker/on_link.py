@@ -335,7 +335,9 @@ class LinkDesk:
     def tell_completeness(self) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
         unknown = sum(link.unknown for link in self.links.values())
-        unmet = self._unmet()
+        # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
+        # would forget those behind one that is away.
+        unmet = bool(self.dialling.unmet())
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
             if complete and not link.told_complete and self._subscriptions.tables.telling(link.name):
@@ -345,20 +347,12 @@ class LinkDesk:
                 self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
         self.review_readiness()
 
-    def _unmet(self) -> bool:
-        """Whether there are neighbours to dial that have not been met, and there is time to wait for them."""
-        if self.started_at_us is None:
-            return bool(self.dialling.neighbours)
-        if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
-            return False
-        return bool(self.dialling.unmet())
-
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._unmet() and all(link.met for link in self.links.values())):
+        if over or (not self.dialling.unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self.when_ready()
