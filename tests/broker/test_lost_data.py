@@ -94,3 +94,18 @@ def test_a_subscription_is_answered_when_the_neighbours_have_come_again(
     publisher.publish({"y": 1}, acknowledged=True)
     network.run(us=1_000_000)
     assert subscriber.values("y") == [1]
+
+
+def test_what_came_from_a_neighbour_is_not_kept_for_it_under_another_address() -> None:
+    """Sent back, it would be settled when its first copy is, and that one when this is: never."""
+    network = Network()
+    network.start("A", neighbours=("B",))
+    network.start("B", neighbours=("another way to A",))
+    network.run(us=8_000_000)
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert publisher.cares == [], "somebody else may be there"
+    network.move("A", "another way to A")
+    network.run(us=8_000_000)
+    assert publisher.cares == [1]

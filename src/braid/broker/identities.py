@@ -54,14 +54,16 @@ class Identities:
         """The key that a neighbour knows this broker by; empty if it keeps none."""
         return _digest(self._secret, neighbour) if self._secret else ""
 
-    def proofs(self, neighbours: Iterable[str], incarnation: str) -> dict[str, str]:
+    def proofs(self, neighbours: Iterable[str]) -> dict[str, str]:
         """What proves to each of these that a greeting is this broker's.
 
         The one that is dialled may be any of them: an address does not say who is there.
         """
         if not self._secret:
             return {}
-        return {name: _proof(self.key_for(name), self._broker_id, name, incarnation) for name in neighbours}
+        return {
+            name: _proof(self.key_for(name), self._broker_id, name, self._incarnation) for name in neighbours
+        }
 
     def session(self, number: int) -> str:
         """A name for a session that nobody can guess who is not told."""
@@ -71,9 +73,12 @@ class Identities:
         """What a neighbour is given where it was met, and shows when it dials this process."""
         return _digest(self._own, f"ticket {neighbour}")
 
-    def ticket_of(self, neighbour: str) -> str:
-        """What a neighbour gave last; empty if it has given none."""
-        return self._tickets.get(neighbour, "")
+    def returned(self) -> dict[str, str]:
+        """What proves to each who has given a ticket that a greeting comes from who has it."""
+        return {
+            name: _proof(ticket, self._broker_id, name, self._incarnation)
+            for name, ticket in self._tickets.items()
+        }
 
     def take_ticket(self, neighbour: str, ticket: str) -> None:
         """Somebody in a neighbour's name gives a ticket. It opens no door but the one of who made it."""
@@ -96,7 +101,8 @@ class Identities:
         """Whether a greeting in the name of a neighbour that was met before is that neighbour's."""
         if link.agreed and hmac.compare_digest(hello.resumes.encode(), link.agreed.encode()):
             return True  # only that process knows it
-        if hmac.compare_digest(hello.returned.encode(), self.ticket_for(link.name).encode()):
+        returned = _proof(self.ticket_for(link.name), link.name, self._broker_id, hello.incarnation)
+        if hmac.compare_digest(returned.encode(), hello.returned.get(self._broker_id, "").encode()):
             return True
         key = self.known.get(link.name)
         if key is None:

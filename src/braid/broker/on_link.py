@@ -34,7 +34,7 @@ from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesInco
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.identities import Identities
     from braid.broker.on_subscribe import SubscriptionDesk
@@ -87,6 +87,8 @@ class LinkDesk:
         """Called when a link is no more, whatever the reason."""
         self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
         """Called with a copy for a set of brokers that waited for a link that is no more."""
+        self.came_from: Callable[[PublicationBatch], Container[str]] = _nowhere
+        """Asked behind which neighbours the sources of something lie that is not settled."""
         self.when_reach: Callable[[], None] = _nothing
         """Called when there may be a way to other brokers than before."""
         self.when_gone: Callable[[Link], None] = _nothing_about
@@ -326,6 +328,9 @@ class LinkDesk:
             else:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.channel.holding else self._wanted(link, batch)
+                    if name in self.came_from(batch):
+                        # As a repetition it would be settled when its first copy is, and that one waits here.
+                        wanted = None
                     if wanted is not None:
                         self._postroom.pass_on(link, wanted, care, None)
                     elif care is not None:
@@ -516,6 +521,11 @@ class LinkDesk:
 
 def _nothing() -> None:
     """Nobody wants to hear."""
+
+
+def _nowhere(batch: PublicationBatch) -> Container[str]:
+    """Nobody knows where it came from."""
+    return ()
 
 
 def _nothing_begun(link: Link, delta: int) -> None:

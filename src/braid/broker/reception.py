@@ -130,9 +130,9 @@ class Reception:
                 brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._identities.proofs(self._links.links, self._incarnation) if not soft else {},
+                proofs=self._identities.proofs(self._links.links) if not soft else {},
                 ticket=self._identities.ticket_for(expected) if expected else "",
-                returned=self._identities.ticket_of(expected),
+                returned=self._identities.returned() if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 

@@ -95,8 +95,8 @@ class Hello(_Message, tag=1, frozen=True):
     """By the names of brokers that the sender has met: what proves to each that this greeting is its own."""
     ticket: str = ""
     """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
-    returned: str = ""
-    """The ticket that the sender was given by the one it dials."""
+    returned: dict[str, str] = {}
+    """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
