@@ -100,9 +100,15 @@ def test_what_came_from_a_neighbour_is_not_kept_for_it_under_another_address() -
     """Sent back, it would be settled when its first copy is, and that one when this is: never."""
     network = Network()
     network.start("A", neighbours=("B",))
-    network.start("B", neighbours=("another way to A",))
+    network.start("B")
     network.run(us=8_000_000)
+    for broker in ("A", "B"):
+        network.client(f"s{broker}", broker).ask(Subscribe(1, "1", "x > 0"))
+        network.client(f"p{broker}", broker).publish({"x": 0})
+    network.run(us=1_000_000)
     publisher = network.client("p", "A")
+    # B is told to dial A once more, and has not told A so when this comes.
+    network.cores["B"]._links.append("another way to A")
     publisher.publish({"x": 1}, acknowledged=True)
     network.run(us=1_000_000)
     assert publisher.cares == [], "somebody else may be there"
