@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from braid.protocol import Frame
@@ -19,6 +21,7 @@ from braid.protocol.messages import (
     SubscribeDurable,
     SyncBegin,
     TablesComplete,
+    Welcome,
 )
 from tests.broker.wire import Network, WireClient
 
@@ -174,6 +177,46 @@ def test_a_broker_that_lost_its_data_is_known_by_its_address_after_a_restart_of_
     network.start("B")
     network.run(us=15_000_000)
     assert network.cores["A"]._links.links["B"].current
+
+
+@pytest.mark.parametrize("b_dials", [("A",), ()], ids=["both dial", "one dials"])
+def test_neighbours_that_both_came_back_without_their_keys_meet_again(b_dials: tuple[str, ...]) -> None:
+    """Neither can prove to the other who it is, but each is found at the address where it was met."""
+    network = Network()
+    network.start("A", neighbours=("B",), store=True)
+    network.start("B", neighbours=b_dials, store=True)
+    network.run(us=2_000_000)
+    old = deepcopy(network.stores["B"])
+    for name in ("A", "B"):
+        network.kill(name)
+        network.stores[name] = MemoryStore(secret=f"another of {name}")
+        network.start(name)
+        network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    network.kill("B")
+    network.stores["B"] = old
+    network.notes.clear()
+    network.start("B")
+    network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert network.cores["B"]._links.links["A"].current
+    assert sum("refused" in note.what for _, note in network.notes) < 10, "nobody knocks without a pause"
+
+
+@pytest.mark.parametrize("more", [(Goodbye(detach=True),), (SyncBegin(), TablesComplete())])
+def test_what_any_client_of_both_brokers_can_know_proves_nothing(more: tuple[Message, ...]) -> None:
+    """Brokers tell clients their incarnations, and names of sessions must not follow from those."""
+    network, publisher = with_a_dead_neighbour(store=True)
+    incarnations = {"A": "A-1", "B": "B-2"}
+    assert network.client("spy", "A").answers(Welcome)[0].incarnation == incarnations["A"]
+    for number in range(1, 10):
+        for broker in incarnations.values():
+            hello = hello_as("B")
+            hello = msgspec.structs.replace(
+                hello, incarnation=incarnations["B"], resumes=f"{broker}/{number}"
+            )
+            Stranger(network, "A", hello, *more)
+    require_delivered(network, publisher)
 
 
 def test_a_broker_with_its_data_may_come_from_another_address() -> None:

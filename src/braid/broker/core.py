@@ -131,8 +131,9 @@ class BrokerCore:
         self.settings = settings
         self.incarnation = incarnation
         self._postroom = Postroom(settings)
+        identities = Identities(settings.broker_id, incarnation, seed, store)
         self._links = LinkDesk(
-            settings, incarnation, self._postroom, random.Random(seed), self._postroom.changed
+            settings, identities, self._postroom, random.Random(seed), self._postroom.changed
         )
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
@@ -153,7 +154,6 @@ class BrokerCore:
             self._delegated,
         )
         self._publish.stopwatch = stopwatch
-        identities = Identities(settings.broker_id, store)
         self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
         self._reception = Reception(
             settings,
@@ -239,6 +239,7 @@ class BrokerCore:
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
         self._postroom.when_due = self._due
+        self._links.remember((name, "") for name in settings.expected)
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours, dict(store.met_at))

@@ -34,8 +34,9 @@ from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesInco
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+    from braid.broker.identities import Identities
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
@@ -55,7 +56,7 @@ class LinkDesk:
     def __init__(
         self,
         settings: BrokerSettings,
-        incarnation: str,
+        identities: Identities,
         postroom: Postroom,
         random: random.Random,
         changed: Callable[[Party], None],
@@ -68,7 +69,7 @@ class LinkDesk:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
-        self._incarnation = incarnation
+        self._identities = identities
         self._postroom = postroom
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
@@ -83,6 +84,8 @@ class LinkDesk:
         """Called when a link is no more, whatever the reason."""
         self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
         """Called with a copy for a set of brokers that waited for a link that is no more."""
+        self.came_from: Callable[[PublicationBatch], Container[str]] = _nowhere
+        """Asked behind which neighbours the sources of something lie that is not settled."""
         self.when_reach: Callable[[], None] = _nothing
         """Called when there may be a way to other brokers than before."""
         self.when_gone: Callable[[Link], None] = _nothing_about
@@ -135,7 +138,7 @@ class LinkDesk:
         link.address = hello.address or link.address
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
         self._sessions += 1
-        self._begin(link, hello, "" if resumed else f"{self._incarnation}/{self._sessions}")
+        self._begin(link, hello, "" if resumed else self._identities.session(self._sessions))
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
@@ -327,6 +330,9 @@ class LinkDesk:
             else:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.channel.holding else self._wanted(link, batch)
+                    if name in self.came_from(batch):
+                        # As a repetition it would be settled when its first copy is, and that one waits here.
+                        wanted = None
                     if wanted is not None:
                         self._postroom.pass_on(link, wanted, care, None)
                     elif care is not None:
@@ -336,7 +342,9 @@ class LinkDesk:
     def tell_completeness(self) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
         unknown = sum(link.unknown for link in self.links.values())
-        unmet = self._unmet()
+        # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
+        # would forget those behind one that is away.
+        unmet = bool(self.dialling.unmet())
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
             if complete and not link.told_complete and self._subscriptions.tables.telling(link.name):
@@ -346,20 +354,12 @@ class LinkDesk:
                 self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
         self.review_readiness()
 
-    def _unmet(self) -> bool:
-        """Whether there are neighbours to dial that have not been met, and there is time to wait for them."""
-        if self.started_at_us is None:
-            return bool(self.dialling.neighbours)
-        if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
-            return False
-        return bool(self.dialling.unmet())
-
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._unmet() and all(link.met for link in self.links.values())):
+        if over or (not self.dialling.unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self.when_ready()
@@ -523,6 +523,11 @@ class LinkDesk:
 
 def _nothing() -> None:
     """Nobody wants to hear."""
+
+
+def _nowhere(batch: PublicationBatch) -> Container[str]:
+    """Nobody knows where it came from."""
+    return ()
 
 
 def _nothing_begun(link: Link, delta: int) -> None:

@@ -112,6 +112,7 @@ class PublishDesk:
         self._unsettled_here = Unsettled()
         self.discards = Discards(postroom, self.seen, self._unsettled)
         durables.discards = self.discards
+        links.came_from = self._came_from
 
     def _meant(self, broker: str, publications: int) -> None:
         self.when_meant(broker, publications)
@@ -248,6 +249,12 @@ class PublishDesk:
         )
 
     # From links.
+
+    def _came_from(self, batch: PublicationBatch) -> set[str]:
+        """The neighbours behind which the sources of a batch lie, as far as it is not settled."""
+        sources = self._unsettled.sources(batch.publisher, batch.sequences.tolist())
+        directions = {self._mesh.direction_of(source) for source in sources}
+        return {direction for direction in directions if direction is not None}
 
     def from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """Another broker passes publications on."""

@@ -116,6 +116,7 @@ class Reception:
             link = self._links.dialling.resumable(opened.dialled) if not soft else None
             visitor.told_reach = self._links.reach(link) if not soft else frozenset()
             visitor.offered = link.agreed if link is not None else ""
+            expected = self._links.dialling.expected(opened.dialled) if not soft else ""
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -129,7 +130,9 @@ class Reception:
                 brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._identities.proofs(self._links.links, self._incarnation) if not soft else {},
+                proofs=self._identities.proofs(self._links.links) if not soft else {},
+                ticket=self._identities.ticket_for(expected) if expected else "",
+                returned=self._identities.returned() if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -265,6 +268,7 @@ class Reception:
         self._links.require_other(checked)
         known = self._links.links.get(checked)
         if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
+            self._identities.take_ticket(checked, hello.ticket)
             self._links.dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
@@ -312,9 +316,9 @@ class Reception:
 
     def _begun(self, link: Link, resumed: bool, delta: int) -> None:
         self._links.begun(link, resumed, delta)
-        key = self._identities.key_for(link.name)
-        if key and not resumed:
-            self._postroom.tell(link, Introduction(key))
+        if not resumed:
+            key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
+            self._postroom.tell(link, Introduction(key, ticket))
         self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:

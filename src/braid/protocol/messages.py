@@ -93,6 +93,10 @@ class Hello(_Message, tag=1, frozen=True):
     """The largest frame that the sender reads; 0 from a client that reads whatever the broker sends."""
     proofs: dict[str, str] = {}
     """By the names of brokers that the sender has met: what proves to each that this greeting is its own."""
+    ticket: str = ""
+    """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
+    returned: dict[str, str] = {}
+    """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -400,6 +404,9 @@ class Introduction(_Message, tag=38, frozen=True):
     """Sequenced, between brokers: the key by which you can tell me from others who use my name."""
 
     key: str
+    """Empty from a broker that keeps no data."""
+    ticket: str = ""
+    """What proves to this process of the sender's that the receiver comes again."""
 
 
 class Ask(_Message, tag=40, frozen=True):
