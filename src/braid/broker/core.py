@@ -118,7 +118,7 @@ class BrokerCore:
         Args:
             settings: its choices.
             incarnation: unlike that of every earlier start of a broker with this id.
-            seed: for the chance in its pauses.
+            seed: for the chance in its pauses, and for names that nobody can guess.
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
@@ -129,8 +129,9 @@ class BrokerCore:
         self.settings = settings
         self.incarnation = incarnation
         self._postroom = Postroom(settings)
+        identities = Identities(settings.broker_id, store, chance=f"{seed} {incarnation}")
         self._links = LinkDesk(
-            settings, incarnation, self._postroom, random.Random(seed), self._postroom.changed
+            settings, identities, self._postroom, random.Random(seed), self._postroom.changed
         )
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
@@ -151,7 +152,6 @@ class BrokerCore:
             self._delegated,
         )
         self._publish.stopwatch = stopwatch
-        identities = Identities(settings.broker_id, store)
         self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
         self._reception = Reception(
             settings,

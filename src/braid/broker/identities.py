@@ -28,6 +28,9 @@ __all__ = ["Acquaintances", "Identities"]
 # Of a key or a proof, in hexadecimal digits.
 KEY_LENGTH = 64
 
+# Of the name of a session, likewise.
+SESSION_LENGTH = 32
+
 # Who listens everywhere and does not say where others reach it cannot be dialled.
 ANY_HOST = ("0.0.0.0", "[::]")
 
@@ -35,9 +38,11 @@ ANY_HOST = ("0.0.0.0", "[::]")
 class Identities:
     """The keys of one broker and of those it has met."""
 
-    def __init__(self, broker_id: str, store: StoreState | None) -> None:
-        """`store` is what was kept from earlier, if anything is."""
+    def __init__(self, broker_id: str, store: StoreState | None, chance: str) -> None:
+        """`store` is what was kept from earlier, if anything is; `chance` is what nobody else can know."""
         self._broker_id = broker_id
+        self._chance = chance
+        self._sessions = 0
         self._secret = store.secret if store is not None else ""
         """What this broker's keys are made from; empty if it keeps nothing."""
         self.known = dict(store.keys) if store is not None else {}
@@ -46,6 +51,11 @@ class Identities:
     def key_for(self, neighbour: str) -> str:
         """The key that a neighbour knows this broker by; empty if it keeps none."""
         return _digest(self._secret, neighbour) if self._secret else ""
+
+    def new_session(self) -> str:
+        """A name for a session with a neighbour that nobody but the two can know."""
+        self._sessions += 1
+        return _digest(self._chance, f"session {self._sessions}")[:SESSION_LENGTH]
 
     def proofs(self, neighbours: Iterable[str], incarnation: str) -> dict[str, str]:
         """What proves to each of these that a greeting is this broker's.
@@ -68,11 +78,16 @@ class Identities:
         self.known.pop(neighbour, None)
 
     def convincing(self, link: Link, hello: Hello) -> bool:
-        """Whether a greeting in the name of a neighbour that was met before is that neighbour's."""
-        if hello.incarnation == link.incarnation or (link.agreed and hello.resumes == link.agreed):
+        """Whether a greeting in the name of a neighbour that was met before is that neighbour's.
+
+        Its incarnation does not say so: every client of that neighbour was told it.
+        """
+        if hello.resumes and hello.resumes in (link.latest, link.named):
             return True  # only that process knows these
         key = self.known.get(link.name)
         if key is None:
+            if link.connection is not None:
+                return False  # as far as we know it is there, and goes on with what it has
             # Without an address, too, there is nothing to tell it by; and where nothing waits for it, there
             # is nothing to lose.
             known_place = link.address and not any(host in link.address for host in ANY_HOST)
