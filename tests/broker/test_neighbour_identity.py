@@ -152,7 +152,7 @@ def test_nobody_takes_the_place_of_a_neighbour_that_is_there(store: bool) -> Non
 
 
 def test_a_neighbour_that_never_heard_of_its_last_session_is_known_by_the_one_before() -> None:
-    """It keeps no data, and nobody can dial it: what it was told when it was last heard is all it can show."""
+    """It keeps no data, and nobody can dial it: the name of a session is all it can show."""
     network = Network()
     network.start("A")
     network.start("B", neighbours=("A",))

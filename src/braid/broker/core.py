@@ -69,6 +69,7 @@ from braid.protocol.messages import (
     Replay,
     Separate,
     Settled,
+    SoftWord,
     StopReading,
     Subscribe,
     SubscribeDurable,
@@ -268,6 +269,7 @@ class BrokerCore:
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,
             Introduction: self._acquaintances.introduced,
+            SoftWord: lambda link, message: self._reception.heard_word(link, message, self._guarded),
             PublishDiscarded: self._publish.discards.further_on,
         }
 
@@ -347,7 +349,7 @@ class BrokerCore:
 
     # Messages.
 
-    def _guarded(self, connection: int, action: Callable[[], None]) -> None:
+    def _guarded(self, connection: int, action: Callable[[], object]) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
             action()

@@ -53,7 +53,7 @@ class Identities:
         return _digest(self._secret, neighbour) if self._secret else ""
 
     def new_session(self) -> str:
-        """A name for a session with a neighbour that nobody but the two can know."""
+        """A word that nobody can guess, such as the name of a session with a neighbour."""
         self._sessions += 1
         return _digest(self._chance, f"session {self._sessions}")[:SESSION_LENGTH]
 

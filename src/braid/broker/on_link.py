@@ -71,7 +71,7 @@ class LinkDesk:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
-        self._identities = identities
+        self.identities = identities
         self._postroom = postroom
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
@@ -139,7 +139,7 @@ class LinkDesk:
         if hello.resumes in (link.latest, link.named):
             link.named = hello.resumes
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
-        self._begin(link, hello, "" if resumed else self._identities.new_session())
+        self._begin(link, hello, "" if resumed else self.identities.new_session())
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
