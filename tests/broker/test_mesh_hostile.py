@@ -360,7 +360,7 @@ def test_a_stranger_in_the_name_of_a_broker_far_away_gets_nothing(strategy: str,
     thief = Stranger(scene.network, "D", "A", role="soft", proofs={"A": word} if word else {})
     scene.network.run(us=10_000)
     # A neighbour that D is not behind speaks for it.
-    scene.stranger.ask(SoftWord("D", "A", word))
+    scene.stranger._say(SoftWord("D", "A", word))
     scene.network.run(us=10_000)
     assert not thief.answers(Welcome)
     scene.check()

@@ -63,7 +63,7 @@ class SoftWords:
     def _pass_on(self, message: SoftWord) -> None:
         toward = self._links.toward(message.receiver)
         if toward is not None:
-            self._postroom.tell(self._links.links[toward], message)
+            self._postroom.aside(self._links.links[toward], message)
 
     def proved(self, hello: Hello) -> bool:
         """Whether a soft link is opened by whom it says; its word is used up then."""

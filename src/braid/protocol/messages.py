@@ -405,7 +405,10 @@ class Introduction(_Message, tag=38, frozen=True):
 
 
 class SoftWord(_Message, tag=39, frozen=True):
-    """Sequenced, between brokers, passed on along the tree: a soft link is about to be opened."""
+    """Between brokers, passed on along the tree: a soft link is about to be opened.
+
+    It is part of that greeting, so it is not sequenced: if it is lost, another attempt has another one.
+    """
 
     sender: str
     """The broker that opens it."""
@@ -460,4 +463,4 @@ Message: TypeAlias = (
     | Ask
 )
 
-UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement)
+UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement, SoftWord)
