@@ -64,6 +64,7 @@ from braid.protocol.messages import (
     Ping,
     Pong,
     PublishDiscarded,
+    PublishRefused,
     Reach,
     Refused,
     Replay,
@@ -256,6 +257,9 @@ class BrokerCore:
             StopReading: self._durables.stop,
             Ask: self._operator.ask,
         }
+        self._on_soft: dict[type, Callable[[Any, Any], None]] = dict.fromkeys(
+            (PublishDiscarded, PublishRefused), self._publish.discards.further_on
+        )
         self._on_link: dict[type, Callable[[Any, Any], None]] = {
             Unsubscribe: self._subscriptions.unsubscribe_link,
             Advertise: self._subscriptions.advertise_link,
@@ -270,7 +274,7 @@ class BrokerCore:
             Loads: self._mesh.hear_loads,
             Introduction: self._acquaintances.introduced,
             SoftWord: lambda link, message: self._reception.heard_word(link, message, self._guarded),
-            PublishDiscarded: self._publish.discards.further_on,
+            **self._on_soft,
         }
 
     # The two doors.
@@ -376,9 +380,7 @@ class BrokerCore:
             self._turns.take_in(party, frames)
 
     def _handler(self, party: Party, kind: type) -> Callable[[Any, Any], None]:
-        special = self._on_client if isinstance(party, Client) else self._on_link
-        if isinstance(party, SoftLink):
-            special = {}
+        special = {Client: self._on_client, SoftLink: self._on_soft}.get(type(party), self._on_link)
         handler = self._on_message.get(kind) or special.get(kind)
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
