@@ -66,11 +66,13 @@ from braid.protocol.messages import (
     Ping,
     Pong,
     PublishDiscarded,
+    PublishRefused,
     Reach,
     Refused,
     Replay,
     Separate,
     Settled,
+    SoftWord,
     StopReading,
     Subscribe,
     SubscribeDurable,
@@ -120,7 +122,7 @@ class BrokerCore:
         Args:
             settings: its choices.
             incarnation: unlike that of every earlier start of a broker with this id.
-            seed: for the chance in its pauses.
+            seed: for the chance in its pauses, and for names that nobody can guess.
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
@@ -269,6 +271,9 @@ class BrokerCore:
             StopReading: self._durables.stop,
             Ask: self._operator.ask,
         }
+        self._on_soft: dict[type, Callable[[Any, Any], None]] = dict.fromkeys(
+            (PublishDiscarded, PublishRefused), self._publish.discards.further_on
+        )
         self._on_link: dict[type, Callable[[Any, Any], None]] = {
             Unsubscribe: self._subscriptions.unsubscribe_link,
             Advertise: self._subscriptions.advertise_link,
@@ -282,7 +287,8 @@ class BrokerCore:
             Nearby: self._mesh.hear_nearby,
             Loads: self._mesh.hear_loads,
             Introduction: self._acquaintances.introduced,
-            PublishDiscarded: self._publish.discards.further_on,
+            SoftWord: lambda link, message: self._reception.heard_word(link, message, self._guarded),
+            **self._on_soft,
         }
 
     # The two doors.
@@ -362,7 +368,7 @@ class BrokerCore:
 
     # Messages.
 
-    def _guarded(self, connection: int, action: Callable[[], None]) -> None:
+    def _guarded(self, connection: int, action: Callable[[], object]) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
             action()
@@ -389,9 +395,7 @@ class BrokerCore:
             self._turns.take_in(party, frames)
 
     def _handler(self, party: Party, kind: type) -> Callable[[Any, Any], None]:
-        special = self._on_client if isinstance(party, Client) else self._on_link
-        if isinstance(party, SoftLink):
-            special = {}
+        special = {Client: self._on_client, SoftLink: self._on_soft}.get(type(party), self._on_link)
         handler = self._on_message.get(kind) or special.get(kind)
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")

@@ -30,6 +30,9 @@ __all__ = ["Acquaintances", "Identities"]
 # Of a key or a proof, in hexadecimal digits.
 KEY_LENGTH = 64
 
+# Of the name of a session, likewise.
+SESSION_LENGTH = 32
+
 # Who listens everywhere and does not say where others reach it cannot be dialled.
 ANY_HOST = ("0.0.0.0", "[::]")
 
@@ -41,8 +44,9 @@ class Identities:
         """`store` is what was kept from earlier, if anything is; `seed` nobody else knows."""
         self._broker_id = broker_id
         self._incarnation = incarnation
-        self._own = str(seed)
+        self._own = f"{seed} {incarnation}"
         """What tickets and names of sessions are made from, for as long as this process lives."""
+        self._sessions = 0
         self._tickets: dict[str, str] = {}
         """What neighbours gave to whoever is at this broker's address, by their names."""
         self._secret = store.secret if store is not None else ""
@@ -65,9 +69,10 @@ class Identities:
             name: _proof(self.key_for(name), self._broker_id, name, self._incarnation) for name in neighbours
         }
 
-    def session(self, number: int) -> str:
-        """A name for a session that nobody can guess who is not told."""
-        return f"{self._incarnation}/{number}/{_digest(self._own, f'session {number}')[:16]}"
+    def new_session(self) -> str:
+        """A word that nobody can guess, such as the name of a session with a neighbour."""
+        self._sessions += 1
+        return _digest(self._own, f"session {self._sessions}")[:SESSION_LENGTH]
 
     def ticket_for(self, neighbour: str) -> str:
         """What a neighbour is given where it was met, and shows when it dials this process."""
@@ -98,14 +103,21 @@ class Identities:
         self._tickets.pop(neighbour, None)
 
     def convincing(self, link: Link, hello: Hello) -> bool:
-        """Whether a greeting in the name of a neighbour that was met before is that neighbour's."""
-        if link.agreed and hmac.compare_digest(hello.resumes.encode(), link.agreed.encode()):
-            return True  # only that process knows it
+        """Whether a greeting in the name of a neighbour that was met before is that neighbour's.
+
+        Its incarnation does not say so: every client of that neighbour was told it.
+        """
+        if hello.resumes and any(
+            hmac.compare_digest(hello.resumes.encode(), known.encode()) for known in (link.latest, link.named)
+        ):
+            return True  # only that process knows these
         returned = _proof(self.ticket_for(link.name), link.name, self._broker_id, hello.incarnation)
         if hmac.compare_digest(returned.encode(), hello.returned.get(self._broker_id, "").encode()):
             return True
         key = self.known.get(link.name)
         if key is None:
+            if link.connection is not None:
+                return False  # as far as we know it is there, and goes on with what it has
             # Without an address, too, there is nothing to tell it by; and where nothing waits for it, there
             # is nothing to lose.
             known_place = link.address and not any(host in link.address for host in ANY_HOST)

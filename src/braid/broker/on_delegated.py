@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from braid.broker.delegations import Delegation
+    from braid.broker.discards import Discards
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party, Release
@@ -50,6 +51,8 @@ class DelegatedDesk:
         """Called with what is for clients of this broker."""
         self.seen_on_tree: Callable[[str, int], bool] = lambda publisher, sequence: False
         """Whether a publication has been here as a copy along the tree."""
+        self.discards: Discards | None = None
+        """Who tells publishers what went nowhere."""
         self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was delivered here for a set."""
         self._postroom = postroom
@@ -104,7 +107,7 @@ class DelegatedDesk:
         delegation = self.delegation(batch)
         repeated = False
         if delegation.here:
-            fresh = self._not_delivered(batch)
+            fresh = self._not_delivered(source, batch)
             repeated = fresh is not batch
             if fresh is not None:
                 self.deliver_here(source, fresh, pending)
@@ -232,14 +235,20 @@ class DelegatedDesk:
 
     # What is done here.
 
-    def _not_delivered(self, batch: PublicationBatch) -> PublicationBatch | None:
+    def _not_delivered(self, source: Party, batch: PublicationBatch) -> PublicationBatch | None:
         """The rows that clients here have not had."""
         publisher = batch.publisher
-        fresh = [
-            row
-            for row, sequence in enumerate(_sequences(batch))
-            if not self.seen_on_tree(publisher, sequence) and self.delivered.is_new(publisher, sequence)
-        ]
+        fresh: list[int] = []
+        gone: list[int] = []
+        for row, sequence in enumerate(_sequences(batch)):
+            if self.seen_on_tree(publisher, sequence):
+                continue
+            if self.delivered.is_new(publisher, sequence):
+                fresh.append(row)
+            else:
+                gone.append(sequence)
+        if gone and self.discards is not None:
+            self.discards.further_in(source, batch, self.delivered, gone)
         self._postroom.counters.duplicates += len(batch) - len(fresh)
         if not fresh:
             return None

@@ -426,7 +426,7 @@ class DurableDesk:
         if len(rows) < len(batch) and self.discards is not None:
             stored = {row.sequence for row in rows}
             others = [each for each in batch.sequences.tolist() if each not in stored]
-            self.discards.in_log(source, batch, log.stored, others)
+            self.discards.further_in(source, batch, log.stored, others)
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:

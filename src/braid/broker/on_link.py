@@ -62,14 +62,13 @@ class LinkDesk:
         changed: Callable[[Party], None],
     ) -> None:
         self.links: dict[str, Link] = {}
-        self._sessions = 0
         self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
-        self._identities = identities
+        self.identities = identities
         self._postroom = postroom
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
@@ -136,9 +135,10 @@ class LinkDesk:
         link = self._link(hello.name)
         resumed = bool(link.agreed) and hello.resumes == link.agreed
         link.address = hello.address or link.address
+        if hello.resumes in (link.latest, link.named):
+            link.named = hello.resumes
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
-        self._sessions += 1
-        self._begin(link, hello, "" if resumed else self._identities.session(self._sessions))
+        self._begin(link, hello, "" if resumed else self.identities.new_session())
         return link, resumed
 
     def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
@@ -189,7 +189,8 @@ class LinkDesk:
             self._subscriptions.announce_anything()
         link.channel.restart(greeting.credit)
         link.line.clear()
-        link.agreed, link.incarnation = session, greeting.incarnation
+        link.agreed = link.latest = session
+        link.incarnation = greeting.incarnation
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 

@@ -18,6 +18,7 @@ from braid.broker.delegations import Delegations
 from braid.broker.parties import Link, SoftLink
 from braid.broker.settings import DELTA_MAX, checked_broker_id, checked_strategy
 from braid.broker.soft_links import SoftLinks
+from braid.broker.soft_words import SoftWords
 from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import (
@@ -66,6 +67,7 @@ class MeshDesk:
         self.surroundings = Surroundings(settings.broker_id, settings.address, settings.delta)
         self.uplink = Uplink(settings.uplink_messages_per_s, settings.uplink_threshold)
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, links.links.keys())
+        self.words = SoftWords(settings.broker_id, postroom, links)
         self.outgoing = self.soft.outgoing
         """The soft links of this broker that are up."""
         self.incoming = self.soft.incoming
@@ -330,6 +332,7 @@ class MeshDesk:
             address = self.surroundings.address_of(broker)
             if address and address not in self._links.dialling.neighbours:
                 self._dialling[address] = broker
+                self.words.send(broker)
                 self._postroom.effect(
                     Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)
                 )
@@ -381,6 +384,10 @@ class MeshDesk:
     def awaits(self, address: str | None) -> bool:
         """Whether a soft link that this address was dialled for is still to be."""
         return address in self._dialling
+
+    def proofs(self, address: str) -> dict[str, str]:
+        """What proves to the broker for which this address was dialled that the soft link is ours."""
+        return self.words.given(self._dialling.get(address, ""))
 
     def welcomed(self, address: str, welcome: Welcome) -> SoftLink | None:
         """A broker welcomes a soft link; None if it is not wanted any more."""
@@ -457,14 +464,21 @@ class MeshDesk:
 
     # Soft links: those of others.
 
+    def require_sight(self, broker: str) -> None:
+        """Refuse a soft link from a broker if we could not tell from where its publications come.
+
+        Raises:
+            RequestRefusedError: it is not in sight.
+        """
+        if not self._links.ready or broker not in self.surroundings.map():
+            raise RequestRefusedError(f"{broker!r} is not in sight from here", "sight")
+
     def accepted(self, hello: Hello) -> SoftLink:
         """Another broker opens a soft link to us.
 
         Raises:
-            RequestRefusedError: we could not tell from where its publications come, or there is no room.
+            RequestRefusedError: there is no room.
         """
-        if not self._links.ready or hello.name not in self.surroundings.map():
-            raise RequestRefusedError(f"{hello.name!r} is not in sight from here", "sight")
         before = self.soft.require_room_for(hello.name)
         if before is not None:
             # It would not open another one if it still had that.

@@ -110,8 +110,11 @@ class PublishDesk:
         self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
-        self.discards = Discards(postroom, self.seen, self._unsettled)
-        durables.discards = self.discards
+        self._from_sets = Unsettled()
+        """Where copies for sets came from; nothing that comes again waits for these."""
+        self.discards = Discards(postroom, self.seen, self._unsettled, self._from_sets)
+        durables.discards = delegated.discards = self.discards
+        postroom.when_left_out = self.discards.left_out
         links.came_from = self._came_from
 
     def _meant(self, broker: str, publications: int) -> None:
@@ -297,8 +300,10 @@ class PublishDesk:
     def _delegated_arrived(
         self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None
     ) -> None:
+        if pending is not None:
+            self._from_sets.enter(batch, pending, link)
         if batch.hops >= self._hops_max:
-            self._looped(batch)
+            self._looped(link, batch)
         else:
             earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
             if self._delegated.arrived(link, batch, pending) and pending is not None:
@@ -392,7 +397,7 @@ class PublishDesk:
                 return None
             batch = batch.select(fresh)
         if batch.hops >= self._hops_max:
-            self._looped(batch)
+            self._looped(source, batch)
             if pending is not None:
                 pending.release()
             return None
@@ -402,8 +407,9 @@ class PublishDesk:
             self._wait_here(route)
         return route
 
-    def _looped(self, batch: PublicationBatch) -> None:
+    def _looped(self, source: Party, batch: PublicationBatch) -> None:
         self._postroom.counters.looped += len(batch)
+        self.discards.looped(source, batch)
         self._postroom.note(
             "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
         )

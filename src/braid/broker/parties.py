@@ -104,8 +104,10 @@ class Link(Party):
         "elsewhere",
         "holding_since_us",
         "incarnation",
+        "latest",
         "met",
         "missing",
+        "named",
         "outstanding",
         "reaches",
         "reaches_digests",
@@ -127,6 +129,11 @@ class Link(Party):
         self.agreed = ""
         """The name of the session that the channel is in, as both ends know it; empty if there is none that
         could go on."""
+        self.latest = ""
+        """The name of the session that began last, also when it was given up since."""
+        self.named = ""
+        """The latest session that the peer has shown to know: it may never have heard of the one that began
+        last."""
         self.incarnation = ""
         """The peer's, in the last session."""
         self.dialled = False

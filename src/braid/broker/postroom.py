@@ -90,6 +90,9 @@ class Postroom:
         self.when_due: Callable[[int], None] = lambda at_us: None
         """Called when that becomes known."""
 
+        self.when_left_out: Callable[[Party, PublicationBatch], None] = lambda party, batch: None
+        """Called with publications that are too large for a party, before nobody waits for them any more."""
+
     # What the desks say.
 
     def effect(self, effect: Effect) -> None:
@@ -315,6 +318,7 @@ class Postroom:
         left_out, party.channel.left_out = party.channel.left_out, []
         for batch, care in left_out:
             self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
+            self.when_left_out(party, batch)
             if care is not None:
                 care()
 

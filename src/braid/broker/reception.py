@@ -7,6 +7,7 @@ only so long. Clients become a party of their own; brokers get the link they had
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.protocol.inputs import Opened
-    from braid.protocol.messages import Message
+    from braid.protocol.messages import Message, SoftWord
 
 __all__ = ["Reception", "Visitor"]
 
@@ -58,6 +59,8 @@ class Visitor:
     refusal: AuthenticationError | None = None
     """What it hears at `refused_at_us`, if it showed a wrong token."""
     refused_at_us: int = 0
+    soft: Hello | None = None
+    """The greeting of a soft link, while the word that proves it has not come yet."""
 
 
 class Reception:
@@ -130,7 +133,9 @@ class Reception:
                 brokers=sorted(visitor.told_reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._identities.proofs(self._links.links) if not soft else {},
+                proofs=self._mesh.proofs(opened.dialled)
+                if soft
+                else self._identities.proofs(self._links.links),
                 ticket=self._identities.ticket_for(expected) if expected else "",
                 returned=self._identities.returned() if not soft else {},
             )
@@ -352,9 +357,28 @@ class Reception:
         self._begun(link, resumed, welcome.delta)
         return link
 
-    def _soft(self, connection: int, hello: Hello) -> SoftLink:
-        """Another broker opens a soft link to us."""
+    def heard_word(
+        self, link: Link, message: SoftWord, guard: Callable[[int, Callable[[], object]], None]
+    ) -> None:
+        """A broker says that it opens a soft link, which may have come before its word.
+
+        Args:
+            link: who passes it on.
+            message: what it says.
+            guard: runs what a visitor's mistake may end, which then ends that connection.
+        """
+        self._mesh.words.hear(link, message)
+        for connection, visitor in list(self.visitors.items()):
+            if visitor.soft is not None and visitor.soft.name == message.sender:
+                guard(connection, partial(self._soft, connection, visitor.soft))
+
+    def _soft(self, connection: int, hello: Hello) -> SoftLink | None:
+        """Another broker opens a soft link to us; None if the word that proves that is still to come."""
         self._links.require_other(_checked_id(hello.name))
+        self._mesh.require_sight(hello.name)
+        if self.access.is_open and not self._mesh.words.proved(hello):
+            self.visitors[connection].soft = hello
+            return None
         soft = self._mesh.accepted(hello)
         self._enter(connection, soft, hello.frame_bytes_max)
         self._postroom.aside(
