@@ -185,10 +185,10 @@ class Incoming:
         acknowledged at once. Then the credit cannot be exceeded either.
         """
         if batch.target:
-            found = self._receiving.get(batch.target)
-            if found is None:
+            try:
+                receiving = self._receiving[batch.target]
+            except KeyError:
                 return False
-            receiving = found
         else:
             receiving = self._plain_receiving
         received = self.received
