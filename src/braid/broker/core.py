@@ -8,7 +8,6 @@ touches nothing else.
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
@@ -288,7 +287,7 @@ class BrokerCore:
         if not isinstance(stimulus, Received | Tick):
             self._express.forget()
         if isinstance(stimulus, Received):
-            self._guarded(stimulus.connection, partial(self._take_in, stimulus.connection, stimulus.frames))
+            self._guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
         elif isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
@@ -311,7 +310,7 @@ class BrokerCore:
         self._on_time(now_us)
         if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
             self._turns.serve()
-        if self._subscriptions.unfinished and isinstance(stimulus, Tick):
+        if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
             self._express.forget()
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
@@ -343,14 +342,18 @@ class BrokerCore:
             self._reception.next_refusal_us,
             self._postroom.now_us if self._subscriptions.unfinished else None,
         )
-        return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
+        due_us = self._review_at_us
+        for at_us in others:
+            if at_us is not None and at_us < due_us:
+                due_us = at_us
+        return due_us
 
     # Messages.
 
-    def _guarded(self, connection: int, action: Callable[[], None]) -> None:
+    def _guarded(self, connection: int, action: Callable[..., None], *arguments: Any) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
-            action()
+            action(*arguments)
         except RequestRefusedError as error:
             self._broken(connection, error.code, str(error))
         except RemoteProtocolError as error:
@@ -462,7 +465,7 @@ class BrokerCore:
         party = self._reception.parties.get(closed.connection)
         if party is not None:
             self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
-            self._guarded(closed.connection, partial(self._turns.last_words, closed.connection))
+            self._guarded(closed.connection, self._turns.last_words, closed.connection)
         self._end(closed.connection)
 
     def _not_made(self, dialled: str | None, soft: bool) -> None:
