@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import merge
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.incoming import Incoming, class_window
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Waiting"]
 
 Care = TypeVar("Care")
+
+# Where nothing is in line, which is nearly everywhere and always. Nothing is ever put into it.
+_NOTHING: deque[Any] = deque()
 
 
 class Waiting(Incoming, Generic[Care]):
@@ -43,7 +46,7 @@ class Waiting(Incoming, Generic[Care]):
     def __init__(self, settings: ChannelSettings, classes: int) -> None:
         super().__init__(settings, classes)
         self._messages: list[Outgoing[Care]] = []
-        self._in_line: deque[Outgoing[Care]] = deque()
+        self._in_line: deque[Outgoing[Care]] = _NOTHING
         """Messages that wait until all publications offered before them have gone."""
         self._plain_sending: SendingClass[Care] = SendingClass(0)
         """Class 0, in which nearly everything between brokers goes."""
@@ -81,6 +84,8 @@ class Waiting(Incoming, Generic[Care]):
             return
         self._order += 1
         self._at_once_bytes = 0
+        if not self._in_line:
+            self._in_line = deque()
         self._in_line.append(Outgoing(message, 0, None, self._order))
 
     def retract(self, unwanted: Callable[[Body], bool]) -> bool:
