@@ -42,6 +42,9 @@ STREAM_FIRST = 256
 STREAMS_MAX = 128
 STREAM_WINDOW_BYTES = 256 * 1024
 
+# One for all: every empty set that is made is another one.
+_NO_REASONS: frozenset[Hashable] = frozenset()
+
 
 def class_window(number: int, window_bytes: int) -> int:
     """The credit that a class begins with, and that is kept open for it."""
@@ -55,7 +58,7 @@ class ReceivingClass:
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self.holds: frozenset[Hashable] = frozenset()
+        self.holds = _NO_REASONS
         """Why the peer gets no further credit for this class."""
         self.restart()
 
@@ -111,7 +114,7 @@ class Incoming:
         self._plain_receiving = ReceivingClass(settings.window_bytes)
         """Class 0, in which nearly everything comes."""
         self._receiving = {0: self._plain_receiving}
-        self._holds: frozenset[Hashable] = frozenset()
+        self._holds = _NO_REASONS
         """Why the peer gets no further credit for any class."""
         self._told = (0, 0)
         self._prompt = False
