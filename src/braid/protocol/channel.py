@@ -403,7 +403,10 @@ class Channel(Waiting[Care]):
     @property
     def moved_bytes(self) -> int:
         """Publications that were sent since the session began."""
-        return sum(sending.sent_bytes for sending in self._sending.values())
+        sent_bytes = 0
+        for sending in self._sending.values():
+            sent_bytes += sending.credit - sending.room
+        return sent_bytes
 
     @property
     def idle(self) -> bool:
