@@ -67,13 +67,13 @@ class Outstanding:
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, _Told] = {}
-        self.catching_up: set[str] = set()
+        self.catching_up: dict[str, None] = {}
         """Of what it had not confirmed when it had said everything, what it still has not."""
         self._keys: dict[int, str] = {}
         """The subscriptions by the requests that told them."""
         self._advertisements: dict[int, None] = {}
         """The requests that told advertisements, in order."""
-        self._advertised: set[str] = set()
+        self._advertised: dict[str, None] = {}
         """The advertisements it was told in this session."""
         self._line: list[tuple[int | None, Release]] = []
         """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
@@ -98,12 +98,12 @@ class Outstanding:
         """The neighbour is told of an advertisement; returns whether it knows an earlier filter of it."""
         self._advertisements[request] = None
         known = key in self._advertised
-        self._advertised.add(key)
+        self._advertised[key] = None
         return known
 
     def untold_advertisement(self, key: str) -> None:
         """An advertisement is taken back."""
-        self._advertised.discard(key)
+        self._advertised.pop(key, None)
 
     def untold_subscription(self, key: str) -> Iterable[Installation]:
         """The neighbour need not know it any more; returns who waited for that."""
@@ -111,7 +111,7 @@ class Outstanding:
         if told is None:
             return ()
         del self._keys[told.request]
-        self.catching_up.discard(key)
+        self.catching_up.pop(key, None)
         return told.waiting
 
     def confirmed(self, request: int) -> Iterable[Installation]:
@@ -169,7 +169,7 @@ class Outstanding:
 
     def catch_up(self) -> None:
         """The neighbour has said everything: what it was told upon that, it has to confirm."""
-        self.catching_up = set(self.subscriptions)
+        self.catching_up = dict.fromkeys(self.subscriptions)
 
     def disconnected(self) -> list[Installation]:
         """The connection has gone; returns who waited for confirmations."""

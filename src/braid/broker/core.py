@@ -8,7 +8,6 @@ touches nothing else.
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
@@ -297,8 +296,7 @@ class BrokerCore:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
             try:
-                effects = self._express.pass_on(stimulus, now_us)
-                if effects is not None:
+                if (effects := self._express.pass_on(stimulus, now_us)) is not None:
                     return effects
             except RemoteProtocolError as error:
                 self._broken(stimulus.connection, "protocol", str(error))
@@ -306,11 +304,28 @@ class BrokerCore:
         self._story.add(stimulus, now_us)
         self._postroom.now_us = now_us
         self._turns.work = 0
-        if not isinstance(stimulus, Received | Tick):
-            self._express.forget()
         if isinstance(stimulus, Received):
-            self._guarded(stimulus.connection, partial(self._take_in, stimulus.connection, stimulus.frames))
-        elif isinstance(stimulus, Writable):
+            self._guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
+        elif not isinstance(stimulus, Tick):
+            self._express.forget()
+            self._happened(stimulus)
+        self._on_time(now_us)
+        if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
+            self._turns.serve()
+        if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
+            self._express.forget()
+            self._subscriptions.step()
+        if self._tidy_at_us is not None or self._matcher.unfinished:
+            self._tidy(now_us, quiet=isinstance(stimulus, Tick))
+        self._durables.work.collect()
+        effects = self._postroom.collect()
+        self._deadline_us = self._next_deadline_us()
+        busy = self._links.holding or self._draining.begun or self._turns.waiting
+        self._calm = not busy and self._tidy_at_us is None
+        return effects
+
+    def _happened(self, stimulus: Input) -> None:
+        if isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
             self._reception.opened(stimulus)
@@ -327,22 +342,8 @@ class BrokerCore:
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None
-        elif not isinstance(stimulus, Tick):
+        else:
             raise TypeError(f"{stimulus!r} is no input")
-        self._on_time(now_us)
-        if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
-            self._turns.serve()
-        if self._subscriptions.unfinished and isinstance(stimulus, Tick):
-            self._express.forget()
-            self._subscriptions.step()
-        if self._tidy_at_us is not None or self._matcher.unfinished:
-            self._tidy(now_us, quiet=isinstance(stimulus, Tick))
-        self._durables.work.collect()
-        effects = self._postroom.collect()
-        self._deadline_us = self._next_deadline_us()
-        busy = self._links.holding or self._draining.begun or self._turns.waiting
-        self._calm = not busy and self._tidy_at_us is None
-        return effects
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
@@ -352,9 +353,10 @@ class BrokerCore:
         self._deadline_us = min(self._deadline_us, at_us)
 
     def _next_deadline_us(self) -> int:
-        if self._review_at_us is None:
+        due_us = self._review_at_us
+        if due_us is None:
             return 0
-        others = (
+        for at_us in (
             self._postroom.acknowledge_at_us,
             self._links.dialling.next_us,
             self._tidy_at_us,
@@ -363,15 +365,17 @@ class BrokerCore:
             self._turns.due_us,
             self._reception.next_refusal_us,
             self._postroom.now_us if self._subscriptions.unfinished else None,
-        )
-        return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
+        ):
+            if at_us is not None and at_us < due_us:
+                due_us = at_us
+        return due_us
 
     # Messages.
 
-    def _guarded(self, connection: int, action: Callable[[], object]) -> None:
+    def _guarded(self, connection: int, action: Callable[..., object], *arguments: Any) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
-            action()
+            action(*arguments)
         except RequestRefusedError as error:
             self._broken(connection, error.code, str(error))
         except RemoteProtocolError as error:
@@ -385,8 +389,7 @@ class BrokerCore:
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
             self._express.forget()
-            party = self._reception.greeted(connection, first)
-            frames = frames[1:]
+            party, frames = self._reception.greeted(connection, first), frames[1:]
         if party is not None:
             party.heard_at_us = self._postroom.now_us
             party.pinged = False
@@ -402,8 +405,7 @@ class BrokerCore:
         return handler
 
     def _batches(self, party: Party, frames: Sequence[Frame]) -> None:
-        batches = joined(frames)
-        if not batches:
+        if not (batches := joined(frames)):
             return
         if isinstance(party, Client):
             rows = sum(len(batch) for _, batch in batches)
@@ -412,7 +414,7 @@ class BrokerCore:
             if wait_us and party.connection is not None:
                 self._postroom.effect(Pause(party.connection, wait_us))
             self._publish.from_client(party, batches)
-        elif isinstance(party, Link | SoftLink):
+        elif isinstance(party, (Link, SoftLink)):
             self._publish.from_link(party, batches)
 
     def _pinged(self, party: Party, message: Ping) -> None:
@@ -481,7 +483,7 @@ class BrokerCore:
         party = self._reception.parties.get(closed.connection)
         if party is not None:
             self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
-            self._guarded(closed.connection, partial(self._turns.last_words, closed.connection))
+            self._guarded(closed.connection, self._turns.last_words, closed.connection)
         self._end(closed.connection)
 
     def _not_made(self, dialled: str | None, soft: bool) -> None:
@@ -565,7 +567,8 @@ class BrokerCore:
         self._admission.review()
         parties = list(self._reception.parties.values())
         for party in parties:
-            self._publish.tell_apart(party)
+            if party.line.waiting:
+                self._publish.tell_apart(party)
         for party, code, reason in self._liveness.review(parties):
             if party.connection is not None:
                 self._broken(party.connection, code, reason)

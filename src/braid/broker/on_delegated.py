@@ -10,7 +10,6 @@ which publications it has delivered for a set, so that its clients get each once
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +57,7 @@ class DelegatedDesk:
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
-        self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
+        self._lobby: list[tuple[PublicationBatch, Release | None, int]] = []
         self._lobby_bytes = 0
         self._bottleneck = Bottleneck("the lobby")
         mesh.when_reviewed = self.look_again
@@ -284,7 +283,7 @@ class DelegatedDesk:
 
     def look_again(self) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
-        waiting, self._lobby = self._lobby, deque()
+        waiting, self._lobby = self._lobby, []
         self._lobby_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)

@@ -267,11 +267,12 @@ class Postroom:
         """The subscriptions of a client that hold up others and have not moved for too long."""
         if not isinstance(party, Client):
             return []
+        behind = party.behind
+        if not behind:
+            return behind
         since_us = self.now_us - self.settings.stall_us_max
         return [
-            each
-            for each in party.behind
-            if each.behind_since_us is not None and each.behind_since_us < since_us
+            each for each in behind if each.behind_since_us is not None and each.behind_since_us < since_us
         ]
 
     def open(self, bottleneck: Bottleneck) -> None:

@@ -38,7 +38,7 @@ def checked_strategy(name: str, delta: int) -> str:
     return name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerSettings:
     """The choices of one broker."""
 

@@ -141,6 +141,7 @@ class SettleLine:
         """The sender's session has ended: nobody waits for these any more."""
         self.waiting.clear()
         self._apart.clear()
+        self._first_before = 0
 
 
 class Unsettled:
