@@ -1,15 +1,15 @@
 """The rows of a segment's blocks that accept one publication, as whole numbers.
 
-A batch is matched with arrays, block by block, and every step of that costs about as much for one publication
-as for a hundred. For a publication that comes alone the bitmaps of all blocks are therefore laid end to end: the
-rows that accept a cell of an axis are the bits of one Python integer, and one AND per attribute decides all rows
-of the segment. The integers are made of the blocks' own bitmaps when a publication first falls into their cell,
-and are kept up to `KEPT_BYTES_MAX`.
+A batch is matched with arrays, block by block, and every step of that costs about as much for one
+publication as for a hundred. For a publication that comes alone the bitmaps of all blocks are therefore
+laid end to end: the rows that accept a cell of an axis are the bits of one Python integer, and one AND per
+attribute decides all rows of the segment. The integers are made of the blocks' own bounds when a
+publication first falls into their cell, and are kept up to `KEPT_BYTES_MAX`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,22 +24,21 @@ if TYPE_CHECKING:
     from braid.matching.columns import BoolArray, IntArray
     from braid.matching.lane import Lane
 
-__all__ = ["BitSets", "Place", "bits_of", "fits_bit_sets", "positions_of"]
+__all__ = ["BitSets", "Place", "bits_of", "fits_bit_sets", "listed"]
 
+# Where a publication's value lies: the axis, its rank there, and its cell. A plain tuple, made in no time.
+Place: TypeAlias = "tuple[Axis, int, int]"
+
+# Of so few bits the places are quickest found one by one.
+FEW_BITS = 8
 # So much memory for integers in one segment: enough for all cells of ten attributes and 10,000 filters.
 KEPT_BYTES_MAX = 2**22
+# Where there is so much room for all ranks, there is an integer for each of them, and no doubt.
+FINE_BYTES_MAX = 2**21
 # Where the rows that accept an attribute's absence would take more than this over all attributes, arrays do.
 ABSENCE_BYTES_MAX = 2**21
-# The exact bounds of all rows side by side, for second looks, take at most so much; otherwise filters are asked.
+# The exact bounds of all rows side by side, for second looks, take at most so much; else filters are asked.
 BOUNDS_BYTES_MAX = 2**23
-
-
-class Place(NamedTuple):
-    """Where a publication's value lies."""
-
-    axis: Axis
-    rank: int
-    cell: int
 
 
 class _Map(NamedTuple):
@@ -59,8 +58,21 @@ def bits_of(flags: BoolArray) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
-def positions_of(bits: int) -> npt.NDArray[np.intp]:
+def listed(bits: int) -> list[int]:
     """The places of the bits that are set, ascending."""
+    if bits.bit_count() > FEW_BITS:
+        found: list[int] = positions_of(bits).tolist()
+        return found
+    places = []
+    while bits:
+        lowest = bits & -bits
+        places.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return places
+
+
+def positions_of(bits: int) -> npt.NDArray[np.intp]:
+    """The same as an array."""
     octets = np.frombuffer(bits.to_bytes((bits.bit_length() + 7) // 8, "little"), np.uint8)
     return np.unpackbits(octets, bitorder="little").view(np.bool_).nonzero()[0]
 
@@ -75,6 +87,7 @@ class BitSets:
         "_access",
         "_axes",
         "_bounds",
+        "_fine",
         "_kept",
         "_lanes",
         "_maps",
@@ -117,7 +130,10 @@ class BitSets:
             for block, _ in blocks
         )
         self._access = self._by_access([block for block, _ in blocks])
+        ranks = sum(axis.ranks for axis in axes.values() if not axis.exact)
+        self._fine = ranks * self._starts[-1] <= 8 * FINE_BYTES_MAX
         self._maps: dict[str, dict[int, _Map]] = {name: {} for name in axes}
+        """By cell; by rank where there is room for all of them."""
         self._shapes: dict[tuple[str, ...], int] = {}
         """For the attributes that a publication has: the rows that do without all others."""
         self._masks: dict[int, int] = {}
@@ -141,7 +157,9 @@ class BitSets:
         for name, (blocked, opened) in self._access.items():
             can &= ~(blocked ^ opened.get(codes.get(name, -1), 0))
         certain = can & ~self._residual
-        for axis, _, cell in places:
+        for axis, rank, cell in places:
+            if self._fine:
+                cell = rank
             known = self._maps[axis.name].get(cell) or self._made(axis, cell)
             can &= known.can
             certain &= known.surely
@@ -177,9 +195,13 @@ class BitSets:
         """The rows of the segment that bits stand for."""
         return self._row_of_bit[positions]
 
-    def slots(self, positions: IntArray) -> IntArray:
-        """The filters that bits stand for."""
-        return self._slots[self._row_of_bit[positions]]
+    def slots(self, bits: int) -> list[int]:
+        """The filters of rows."""
+        if bits.bit_count() > FEW_BITS:
+            found: list[int] = self._slots[self._row_of_bit[positions_of(bits)]].tolist()
+            return found
+        rows, slots = self._row_of_bit.data, self._slots.data
+        return [slots[rows[place]] for place in listed(bits)]
 
     def mask(self, group: int, group_of_slot: npt.NDArray[np.int32]) -> int:
         """The rows of a destination, whose number is given as a bit."""
@@ -221,13 +243,15 @@ class BitSets:
 
     def _made(self, axis: Axis, cell: int) -> _Map:
         can, surely = list(self._ones), list(self._ones)
+        exact = self._fine or axis.exact
         for number, lane in self._lanes[axis.name]:
-            octets, half = lane.bitmap(cell), 8 * lane.words
+            octets = lane.bitmap(cell) if axis.exact or not exact else lane.bitmap_of_rank(cell)
+            half = 8 * lane.words
             can[number] = octets[:half]
             surely[number] = octets[-half:]
         accepting = _joined(can)
-        made = _Map(accepting, accepting if axis.exact else _joined(surely))
-        self._keep(1 if axis.exact else 2)
+        made = _Map(accepting, accepting if exact else _joined(surely))
+        self._keep(1 if exact else 2)
         self._maps[axis.name][cell] = made
         return made
 

@@ -163,29 +163,23 @@ class PointTable:
         second_look: SingleLook,
     ) -> None:
         """Find the matches of one publication; `codes` are those of its values for `coded_names`."""
-        some = self._concerned_by(attributes, codes)
+        some = self._candidates_for(attributes, codes)
         if some is None:
             return
-        rows, ordinals = some
-        inside = np.ones(rows.stop - rows.start, np.bool_)
-        for (_, lows, highs), ordinal in zip(self.numbers, ordinals, strict=True):
-            inside &= _within(lows[rows], ordinal, highs[rows])
-        for name, wanted in self.points:
-            inside &= wanted[rows] == codes[name]
-        found = inside.nonzero()[0]
-        if not len(found):
-            return
-        found += rows.start
+        rows, inside = some
         if dead is not None:
-            found = found[~dead[found + self._first_row]]
+            inside &= ~dead[rows.start + self._first_row : rows.stop + self._first_row]
         if self._uncertain is not None:
-            doubts = self._uncertain[found]
-            places = found[doubts].tolist()
-            found = found[~doubts]
+            doubts = inside & self._uncertain[rows]
+            inside ^= doubts
             answer.add_slots(
-                [int(self._slots[at]) for at in places if second_look(at + self._first_row, True)]
+                [
+                    int(self._slots[row])
+                    for row in (doubts.nonzero()[0] + rows.start).tolist()
+                    if second_look(row + self._first_row, True)
+                ]
             )
-        answer.add_slots(self._slots[found].tolist())
+        answer.add_slots(self._slots[rows][inside].tolist())
 
     @property
     def names(self) -> set[str]:
@@ -223,10 +217,10 @@ class PointTable:
         starts = self._starts.data
         return starts[place], starts[place + 1]
 
-    def _concerned_by(
+    def _candidates_for(
         self, attributes: Mapping[str, Value | None], codes: Mapping[str, int]
-    ) -> tuple[slice, list[int]] | None:
-        """The rows that a publication needs to be compared with, and the ordinals of its numbers."""
+    ) -> tuple[slice, BoolArray] | None:
+        """The rows that one publication has to be compared with, and which of them accept its values."""
         first, last = self._wanting(codes[self.name])
         if first == last:
             return None
@@ -235,11 +229,19 @@ class PointTable:
             value = attributes.get(name)
             if type(value) is not float and type(value) is not int:
                 return None
-            ordinal = float_to_ordinal(float(value))
+            ordinals.append(float_to_ordinal(value))
             if self._keys is not None and self._keys.name == name:
-                last = bisect_right(self._keys.values.data, self._keys.wanted(ordinal), first, last)
-            ordinals.append(ordinal)
-        return (slice(first, last), ordinals) if first < last else None
+                last = bisect_right(self._keys.values.data, self._keys.wanted(ordinals[-1]), first, last)
+        if first == last:
+            return None
+        rows = slice(first, last)
+        bounds = zip(self.numbers, ordinals, strict=True)
+        tests = [_within(lows[rows], ordinal, highs[rows]) for (_, lows, highs), ordinal in bounds]
+        tests += [wanted[rows] == codes[name] for name, wanted in self.points]
+        inside = tests[0] if tests else np.ones(last - first, np.bool_)
+        for test in tests[1:]:
+            inside &= test
+        return rows, inside
 
     def _ends(self, lookup: Lookup, publications: IntArray, place: IntArray) -> IntArray:
         """Behind the last row that each publication needs to be compared with."""
@@ -295,7 +297,9 @@ def _within(
     lows: npt.NDArray[np.int64], ordinals: npt.NDArray[np.int64] | int, highs: npt.NDArray[np.int64]
 ) -> BoolArray:
     """Whether numbers, or one number, lie in the intervals."""
-    return np.asarray((lows <= ordinals) & (ordinals < highs))
+    inside = lows <= ordinals
+    inside &= highs > ordinals
+    return inside
 
 
 def _numeric(batch: Batch, name: str) -> BoolArray:

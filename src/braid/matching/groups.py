@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from braid.matching.bitsets import bits_of, positions_of
+from braid.matching.bitsets import bits_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from braid.matching.columns import BoolArray
 
 __all__ = ["Groups"]
+
+# So many sets of destinations are kept, some hundred bytes each.
+REACHED_MAX = 512
 
 
 class Groups:
@@ -25,6 +28,7 @@ class Groups:
         self._members: list[int] = []
         self._free: list[int] = []
         self._used_bits: int | None = 0
+        self._reached: dict[int, list[tuple[Any, None]]] = {}
         self.own = 0
         """How many filters are their own group."""
 
@@ -47,6 +51,7 @@ class Groups:
                 self._members.append(0)
             self._number_of[group] = number
             self._used_bits = None
+            self._reached.clear()
         self._members[number] += 1
         return number
 
@@ -61,6 +66,7 @@ class Groups:
             self._values[number] = None
             self._free.append(number)
             self._used_bits = None
+            self._reached.clear()
 
     def value(self, number: int) -> Any:
         """The group of a number."""
@@ -72,7 +78,16 @@ class Groups:
 
     def named(self, numbers: int) -> list[Any]:
         """The groups of the numbers whose bits are set."""
-        return [self._values[number] for number in positions_of(numbers).tolist()]
+        return [self._values[number] for number in listed(numbers)]
+
+    def reached(self, numbers: int) -> list[tuple[Any, None]]:
+        """The same as destinations that get all rows; kept, as publications alike follow each other."""
+        found = self._reached.get(numbers)
+        if found is None:
+            if len(self._reached) >= REACHED_MAX:
+                self._reached.clear()
+            found = self._reached[numbers] = [(group, None) for group in self.named(numbers)]
+        return found
 
     def flags(self, lines: Sequence[int]) -> BoolArray:
         """The same as booleans, one line for each set of bits and one column per number."""

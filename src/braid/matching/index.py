@@ -48,7 +48,7 @@ HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
 # So few publications are quickest matched one by one, without arrays.
-SINGLES_MAX = 4
+SINGLES_MAX = 8
 # Publications are matched so many at a time, to bound the memory of a very large batch.
 BATCH_MAX = 4096
 # Of more destinations than this a whole matrix would be wasteful.
@@ -350,7 +350,7 @@ class FilterIndex(Generic[Key]):
         """The answers for so few publications that arrays would not pay; None where they would."""
         checked = checked_publications(asked)
         segments = self._segments
-        if checked.ranged or not all([segment.takes_single for segment in segments.values()]):
+        if checked.ranged or not all(segment.takes_single for segment in segments.values()):
             return None
         if int in checked.types:
             check_integers(checked.publications)
@@ -395,13 +395,18 @@ class FilterIndex(Generic[Key]):
             tail.match(batch, answer)
 
     def _advance(self, publications: int) -> None:
-        """A step of merging; and the tail becomes a segment once comparing it has cost more than that would."""
+        """What matching does for adding: a step of merging, and perhaps a segment of the tail."""
+        if self._tail or self._full_tail:
+            self._consider_sealing(publications)
+        self._work()
+
+    def _consider_sealing(self, publications: int) -> None:
+        """The tail becomes a segment once comparing it has cost more than that would."""
         self._tail_cost += self._tail.cost(publications) + self._full_tail.cost(publications)
         waiting = len(self._tail) + len(self._full_tail)
         if self._tail_cost > TAIL_COST_MAX * (waiting + HANDFUL) and len(self) > HANDFUL:
             self._seal()
             self._finish_sealing()
-        self._work()
 
     def _groups_from_pairs(self, batch: Sequence[Attributes]) -> list[set[Any]]:
         publications, slots = self.match_pairs(batch)

@@ -83,7 +83,13 @@ class Lane:
         if row < 0:
             self._make(np.array([cell]))
             row = self._row_of_cell[cell]
-        return self.maps[row].tobytes()
+        octets: bytes = self.maps[row].tobytes()
+        return octets
+
+    def bitmap_of_rank(self, rank: int) -> bytes:
+        """The filters that accept one rank, as packed bits."""
+        accepting = self.accepting(rank, rank)
+        return np.packbits(accepting, bitorder="little").tobytes().ljust(8 * self.words, b"\0")
 
     def single_intervals(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """The filters with one interval each, its ends, and the filters that have more than one."""

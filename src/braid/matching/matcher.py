@@ -101,7 +101,7 @@ class OwnMatching(FilterIndex[str]):
         if len(asked) == 1:  # the usual case when traffic is light, where every microsecond counts
             bits = self.destinations(asked)
             if bits is not None:
-                return [(group, None) for group in self._groups.named(bits[0])]
+                return self._groups.reached(bits[0])
         return reached_by(self.group_matrix(asked))
 
     def check(self, batches: Sequence[Publications]) -> None:

@@ -93,6 +93,8 @@ class Segment:
         self._tables = list(tables)
         self._presence = presence
         self._sights = list(sights)
+        self.takes_single = fits_bit_sets(len(rows.slots), len(axes))
+        """Whether single publications are matched by `match_one`."""
         self._sight_of = {sight.axis.name: sight for sight in sights}
         self._bit_sets: BitSets | None = None
         """Made when a publication comes alone."""
@@ -131,11 +133,6 @@ class Segment:
         if self._presence is not None:
             self._presence.match(batch, answer, self._dead_rows, look_from(0))
 
-    @property
-    def takes_single(self) -> bool:
-        """Whether single publications are matched by `match_one`."""
-        return fits_bit_sets(len(self.rows.slots), len(self._axes))
-
     def match_one(self, attributes: Mapping[str, Value | None], answer: SingleAnswer) -> None:
         """Find the matches of one publication without ranges."""
         codes = {name: interner.code_of(attributes.get(name)) for name, interner in self._interners.items()}
@@ -157,19 +154,17 @@ class Segment:
         answer: SingleAnswer,
         second_look: SingleLook,
     ) -> None:
-        axes, places = self._axes, []
+        axes, places = self._axes, list[Place]()
         for name, value in attributes.items():
             if name in axes and value is not None:
                 axis = axes[name]
                 rank = axis.rank_of(value)
-                places.append(Place(axis, rank, axis.cell_of(rank)))
-        if self._sight_of:
-            for axis, _, cell in places:
-                sight = self._sight_of.get(axis.name)
-                if sight is not None:
-                    answer.add_destinations(sight, cell)
-            if answer.complete:
-                return
+                cell = axis.cell_of(rank)
+                places.append((axis, rank, cell))
+                if name in self._sight_of:
+                    answer.add_destinations(self._sight_of[name], cell)
+        if answer.complete:
+            return
         if self._bit_sets is None:
             self._bit_sets = BitSets(self._blocks, axes, self.rows.slots)
         sets = self._bit_sets

@@ -74,6 +74,9 @@ class FirstSight:
 
     def reached_from(self, cell: int) -> int:
         """The same for one cell, as a whole number."""
+        if self._words.shape[1] == 1:
+            only: int = self._words.data[cell, 0]
+            return only
         return int.from_bytes(self._words[cell].tobytes(), "little")
 
     def remove(self, row: int) -> None:

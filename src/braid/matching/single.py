@@ -1,7 +1,7 @@
 """What the asker wants to know of one publication that comes alone.
 
-The counterparts of `answers` without arrays: matches arrive as bits of a segment's rows (see `bitsets`) and as
-slots, and become a list of slots or a set of destinations.
+The counterparts of `answers` without arrays: matches arrive as bits of a segment's rows (see `bitsets`)
+and as slots, and become a list of slots or a set of destinations.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from braid.matching.bitsets import bits_of, positions_of
+from braid.matching.bitsets import bits_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from braid.matching.bitsets import BitSets
     from braid.matching.sight import FirstSight
@@ -23,6 +24,8 @@ __all__ = ["SingleAnswer", "SingleDestinations", "SingleSlots"]
 
 # So many destinations are asked one by one whether they are reached; of more, all matches are listed.
 MASKS_MAX = 32
+# The destinations of so few matches are found one by one.
+FEW_SLOTS = 64
 
 
 class SingleAnswer(Protocol):
@@ -61,7 +64,7 @@ class SingleSlots:
 
     def add_bits(self, sets: BitSets, bits: int) -> None:
         if bits:
-            self.slots += sets.slots(positions_of(bits)).tolist()
+            self.slots += sets.slots(bits)
 
     def add_slots(self, slots: Sequence[int]) -> None:
         self.slots += slots
@@ -96,10 +99,7 @@ class SingleDestinations:
             return
         wanting = self._used & ~self.reached
         if wanting.bit_count() > MASKS_MAX:
-            groups = self._group_of_slot[sets.slots(positions_of(bits))]
-            flags = np.zeros(self._used.bit_length(), np.bool_)
-            flags[groups[groups >= 0]] = True
-            self.reached |= bits_of(flags)
+            self.add_slots(sets.slots(bits))
             return
         while wanting:
             group = wanting & -wanting
@@ -108,10 +108,18 @@ class SingleDestinations:
             wanting ^= group
 
     def add_slots(self, slots: Sequence[int]) -> None:
+        if len(slots) > FEW_SLOTS:
+            groups = self._group_of_slot[slots]
+            flags = np.zeros(self._used.bit_length(), np.bool_)
+            flags[groups[groups >= 0]] = True
+            self.reached |= bits_of(flags)
+            return
+        group_of_slot, reached = self._group_of_slot.data, self.reached
         for slot in slots:
-            group = int(self._group_of_slot[slot])
+            group = group_of_slot[slot]
             if group >= 0:
-                self.reached |= 1 << group
+                reached |= 1 << group
+        self.reached = reached
 
     def add_destinations(self, sight: FirstSight, cell: int) -> None:
         self.reached |= sight.reached_from(cell)

@@ -109,7 +109,8 @@ class Tail:
         if not self._is_little(1):
             found = Pairs()
             self.match(Batch([attributes]), found)
-            return found.result()[1].tolist()
+            slots: list[int] = found.result()[1].tolist()
+            return slots
         return [slot for slot, filter in self._waiting.items() if filter.matches(attributes)]
 
     def _is_little(self, publications: int) -> bool:
