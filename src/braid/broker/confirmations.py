@@ -189,7 +189,7 @@ class Outstanding:
         told = {told.request: key for key, told in self.subscriptions.items()}
         if told != self._keys:
             yield f"subscriptions wait for the requests {sorted(told)}, {sorted(self._keys)} are known"
-        if not self.catching_up <= self.subscriptions.keys():
+        if not self.catching_up.keys() <= self.subscriptions.keys():
             yield "it has to confirm what it was not told"
         numbers = [until for until, _ in self._line if until is not None]
         if numbers != sorted(numbers):

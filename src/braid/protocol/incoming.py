@@ -242,7 +242,7 @@ class Incoming:
     @property
     def credit_holds(self) -> frozenset[Hashable]:
         """Why it gets none."""
-        return {reason for reason, _ in self.holds()}
+        return frozenset(reason for reason, _ in self.holds())
 
     def holds(self) -> set[tuple[Hashable, int | None]]:
         """Why it gets none, each with the class concerned; None stands for all."""
