@@ -267,7 +267,7 @@ class Conversation:
     def _state(self, rest: str) -> None:
         core = self.network.cores[rest]
         statistics = core.statistics()
-        held_up = sorted(client.name for client in core._reception.clients if client.channel.withheld)
+        held_up = sorted(client.name for client in core._connections.clients if client.channel.withheld)
         self._lines.append(
             f"{statistics['clients_behind']} behind, {statistics['counters']['dropped']} dropped, "
             f"held up: {', '.join(held_up) or 'nobody'}"
@@ -317,7 +317,7 @@ class Conversation:
                 client.channel.restart(fresh.credit)
                 client.flush()
         self.clients[name] = client
-        for party in self.network.cores[broker]._reception.clients:
+        for party in self.network.cores[broker]._connections.clients:
             if party.name == name:
                 self._keys[party.key] = f"{broker}/{name}"
 

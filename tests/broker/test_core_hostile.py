@@ -211,7 +211,7 @@ def test_what_is_kept_until_a_broker_is_ready_stays_within_the_clients_window() 
     for number in range(1, 101):
         offer(carol, record, first=number)
         network.run()
-    (client,) = network.cores["A"]._reception.clients
+    (client,) = network.cores["A"]._connections.clients
     window = client.channel.settings.window_bytes
     assert sum(batch.size for batch, _ in client.unrouted) <= window + len(record) + 100
     network.start("B")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from braid.broker.admission import NOBODY
 from braid.protocol.effects import Dial
 from braid.protocol.inputs import Tick
 from braid.protocol.messages import (
@@ -225,8 +226,7 @@ def test_a_welcome_that_comes_too_late_is_no_link() -> None:
     def crossed(source: str, target: str, frames: Sequence[Frame]) -> None:
         if any(isinstance(frame.body, Welcome) for frame in frames) and (source, target) == ("D", "A"):
             hello = Hello(PROTOCOL_VERSION, "broker", "E", "E-1", credit=1 << 20, delta=255)
-            link, _ = core._links.accepted(hello)
-            core._mesh.met(link, 255)
+            core._links.accept(1_000_000, hello, NOBODY)
         counts.append(links_of(network, "A"))
 
     network.on_frames = crossed

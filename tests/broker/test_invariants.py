@@ -56,7 +56,7 @@ def _first(clients: Any, name: str) -> Any:
 
 
 def _client(core: BrokerCore, name: str) -> Any:
-    return _first(core._reception.clients, name)
+    return _first(core._connections.clients, name)
 
 
 def _link(core: BrokerCore) -> Any:

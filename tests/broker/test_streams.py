@@ -97,7 +97,7 @@ def test_a_stream_that_is_not_read_is_given_up_and_its_client_goes_on() -> None:
     for number in range(60):
         flooding.publish({"topic": "a", "n": number, "pad": "x" * 100})
         network.run()
-    (party,) = [each for each in network.cores["A"]._reception.clients if each.name == "flooding"]
+    (party,) = [each for each in network.cores["A"]._connections.clients if each.name == "flooding"]
     assert party.channel.withheld, "its publisher is held up"
     before = 0
     for number in range(10):
@@ -154,5 +154,5 @@ def test_what_waits_is_not_copied_without_bound() -> None:
     for number in range(STREAMS_MAX):
         eve.ask(Separate(1_000 + number, str(number), STREAM_FIRST + number))
     network.run()
-    (party,) = [each for each in network.cores["A"]._reception.clients if each.name == "eve"]
+    (party,) = [each for each in network.cores["A"]._connections.clients if each.name == "eve"]
     assert party.channel.waiting_bytes <= 5 * 100_000

@@ -284,7 +284,7 @@ async def test_one_who_never_reads_and_drops_keeps_nobody() -> None:
             if number % 20 == 0:
                 await publisher.flush(DEADLINE_S)
                 waiting = {
-                    client.name: client.channel.waiting_bytes for client in broker.core._reception.clients
+                    client.name: client.channel.waiting_bytes for client in broker.core._connections.clients
                 }
                 assert waiting["eve"] <= bound
         assert [(await subscription.get(DEADLINE_S))["n"] for _ in range(300)] == list(range(1, 301))

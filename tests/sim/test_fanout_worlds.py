@@ -68,7 +68,7 @@ def test_no_broker_ever_has_more_links_than_its_fanout(strategy: str, fanout: in
             mesh = core._mesh
             primary = len(core._links.links)
             primary_most = max(primary_most, primary)
-            links = primary + len(mesh.outgoing) + len(mesh.incoming) + len(mesh._retiring)
+            links = primary + len(mesh.outgoing) + len(mesh.incoming) + len(mesh.soft.retiring)
             assert links <= max(fanout, primary), f"{name} has {links} links at {world.now_us / 1e6:.2f} s"
             most = max(most, links)
     assert primary_most < fanout

@@ -142,7 +142,7 @@ def test_a_link_that_resumes_before_the_last_subscription_is_there(monkeypatch: 
 
     def at_once(self: LinkDesk, link: Link) -> None:
         usual(self, link)
-        link.said_complete = True
+        self.tables_complete(link)
         self._open(link, link.session)
 
     monkeypatch.setattr(LinkDesk, "sync_begins", at_once)

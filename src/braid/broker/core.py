@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
 from braid.broker.admission import AccessDesk
+from braid.broker.connections import Connections
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
 from braid.broker.express import Express
@@ -133,8 +134,15 @@ class BrokerCore:
         self.incarnation = incarnation
         self._postroom = Postroom(settings)
         identities = Identities(settings.broker_id, incarnation, seed, store)
+        self._connections = Connections(self._postroom)
         self._links = LinkDesk(
-            settings, identities, self._postroom, random.Random(seed), self._postroom.changed
+            settings,
+            incarnation,
+            identities,
+            self._postroom,
+            self._connections,
+            random.Random(seed),
+            self._postroom.changed,
         )
         self._subscriptions = SubscriptionDesk(settings.broker_id, self._postroom, self._links.links, matcher)
         self._matcher = self._subscriptions.tables.matcher
@@ -143,7 +151,7 @@ class BrokerCore:
         self._durables = DurableDesk(
             settings, self._postroom, self._subscriptions, epoch=incarnation, kept=store is not None
         )
-        self._mesh = MeshDesk(settings, self._postroom, self._links)
+        self._mesh = MeshDesk(settings, incarnation, self._postroom, self._connections, self._links)
         self._delegated = DelegatedDesk(self._postroom, self._links, self._mesh)
         self._publish = PublishDesk(
             settings.hops_max,
@@ -162,6 +170,7 @@ class BrokerCore:
             identities,
             access if access is not None else AccessPolicy.open(),
             self._postroom,
+            self._connections,
             self._links,
             self._mesh,
             self._postroom.changed,
@@ -170,7 +179,7 @@ class BrokerCore:
         self._express = Express(
             settings,
             self._postroom,
-            self._reception.parties,
+            self._connections.parties,
             self._subscriptions.tables,
             self._mesh,
             self._delegated,
@@ -181,6 +190,7 @@ class BrokerCore:
         self._publish.when_meant = self._express.meant
         self._admission = AccessDesk(
             self._postroom,
+            self._connections,
             self._reception,
             self._subscriptions,
             self._durables,
@@ -194,7 +204,7 @@ class BrokerCore:
             self._links,
             self._subscriptions,
             self._durables,
-            self._reception,
+            self._connections,
             self._mesh,
             self._detached,
             self._admission.reload,
@@ -223,10 +233,17 @@ class BrokerCore:
         self._review_at_us: int | None = None
         self._tidy_at_us: int | None = None
         self._draining = Draining(
-            self._postroom, self._reception, self._links, self._mesh, self._publish, self._durables
+            self._postroom,
+            self._connections,
+            self._reception,
+            self._links,
+            self._mesh,
+            self._publish,
+            self._durables,
         )
         self._invariants = Invariants(
             self._postroom,
+            self._connections,
             self._reception,
             self._links,
             self._subscriptions,
@@ -382,7 +399,7 @@ class BrokerCore:
             self._broken(connection, "protocol", str(error))
 
     def _take_in(self, connection: int, frames: Sequence[Frame]) -> None:
-        party = self._reception.parties.get(connection)
+        party = self._connections.parties.get(connection)
         visitor = self._reception.visitors.get(connection)
         if party is None and visitor is not None and visitor.refusal is None and frames:
             first = frames[0].body
@@ -391,8 +408,7 @@ class BrokerCore:
             self._express.forget()
             party, frames = self._reception.greeted(connection, first), frames[1:]
         if party is not None:
-            party.heard_at_us = self._postroom.now_us
-            party.pinged = False
+            party.heard(self._postroom.now_us)
             if self._draining.begun and isinstance(party, Client):
                 frames = self._draining.admitted(party, frames)
             self._turns.take_in(party, frames)
@@ -466,7 +482,7 @@ class BrokerCore:
     # Connections.
 
     def _writable(self, stimulus: Writable) -> None:
-        party = self._reception.parties.get(stimulus.connection)
+        party = self._connections.parties.get(stimulus.connection)
         if party is not None:
             party.channel.writable = stimulus.writable
             self._postroom.caught_up(party)
@@ -480,7 +496,7 @@ class BrokerCore:
         visitor = self._reception.visitors.pop(closed.connection, None)
         if visitor is not None:
             self._not_made(visitor.opened.dialled, visitor.opened.soft)
-        party = self._reception.parties.get(closed.connection)
+        party = self._connections.parties.get(closed.connection)
         if party is not None:
             self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
             self._guarded(closed.connection, self._turns.last_words, closed.connection)
@@ -495,7 +511,7 @@ class BrokerCore:
 
     def _broken(self, connection: int, code: str, reason: str) -> None:
         """A peer broke the rules or is not let in: tell it, and end its connection."""
-        party = self._reception.parties.get(connection)
+        party = self._connections.parties.get(connection)
         visitor = self._reception.visitors.pop(connection, None)
         if party is None and visitor is None:
             return
@@ -510,8 +526,7 @@ class BrokerCore:
         """A connection is over; a link waits for the next one, a client is gone."""
         self._express.forget()
         self._turns.forget(connection)
-        self._reception.admissions.pop(connection, None)
-        party = self._reception.parties.pop(connection, None)
+        party = self._connections.leave(connection)
         if isinstance(party, Link):
             self._links.disconnected(party)
             self._links.dialling.lost(party.name)
@@ -521,8 +536,7 @@ class BrokerCore:
             self._client_left(party)
 
     def _client_left(self, client: Client) -> None:
-        client.connection = None
-        client.channel.disconnect()
+        client.left()
         for name in list(client.logs):
             self._durables.stop_reading(client, name)
         self._subscriptions.client_left(client)
@@ -565,7 +579,7 @@ class BrokerCore:
         self._turns.review()
         self._durables.work.review()
         self._admission.review()
-        parties = list(self._reception.parties.values())
+        parties = list(self._connections.parties.values())
         for party in parties:
             if party.line.waiting:
                 self._publish.tell_apart(party)
@@ -578,7 +592,7 @@ class BrokerCore:
                 if party.connection is not None:
                     self._express.forget()
                     self._streams.give_up(stream)
-        if any(link.down_since_us is not None for link in self._links.links.values()):
+        if any(link.down for link in self._links.links.values()):
             self._express.forget()
         self._links.review_waiting()
         self._links.tell_completeness()
@@ -597,7 +611,7 @@ class BrokerCore:
         """Clients' publications are accepted from now on; some may have come already."""
         self._delegated.look_again()
         self._publish.release_left_behind()
-        for client in self._reception.clients:
+        for client in self._connections.clients:
             self._publish.release(client)
 
     # For people and metrics.

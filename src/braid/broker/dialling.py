@@ -13,7 +13,7 @@ from braid.protocol.effects import Dial
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping, Set
+    from collections.abc import Mapping
 
     from braid.broker.parties import Link
     from braid.broker.postroom import Postroom
@@ -43,9 +43,7 @@ class Dialling:
         postroom: Postroom,
         random: random.Random,
         links: Mapping[str, Link],
-        reached: Callable[[], Set[str]],
     ) -> None:
-        """`reached` says which brokers there is a way to."""
         self.neighbours = {address: Neighbour(address) for address in settings.neighbours}
         self.next_us: int | None = None
         """When the next attempt is due."""
@@ -53,7 +51,6 @@ class Dialling:
         self._postroom = postroom
         self._random = random
         self._links = links
-        self._reached = reached
         self._verifying: dict[str, str] = {}
         """Addresses that are dialled to see who is there, with who should be."""
         self._verified_us: dict[str, int] = {}
@@ -155,14 +152,9 @@ class Dialling:
         link = self._links.get(self.name_of(address) or self._verifying.get(address, ""))
         return link if link is not None and link.agreed else None
 
-    def unmet(self) -> list[str]:
-        """The addresses of neighbours that have not been met since the start."""
-        strangers = [each for each in self.neighbours.values() if each.broker_id not in self._links]
-        if not strangers:
-            return []
-        # One that is reached another way needs no link of its own.
-        reached = self._reached()
-        return sorted(each.address for each in strangers if each.broker_id not in reached)
+    def strangers(self) -> list[Neighbour]:
+        """Those to whom there has been no link since the start."""
+        return [each for each in self.neighbours.values() if each.broker_id not in self._links]
 
     def _review(self) -> None:
         """The attempts, or their times, have changed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from braid.broker.parties import Client, Link, SoftLink
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.effects import Close, Drained, Send
 from braid.protocol.messages import Goodbye
@@ -17,11 +18,12 @@ from braid.protocol.messages import Goodbye
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from braid.broker.connections import Connections
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_publish import PublishDesk
-    from braid.broker.parties import Client, Party
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.reception import Reception
 
@@ -40,6 +42,7 @@ class Draining:
     def __init__(
         self,
         postroom: Postroom,
+        connections: Connections,
         reception: Reception,
         links: LinkDesk,
         mesh: MeshDesk,
@@ -49,9 +52,8 @@ class Draining:
         self.begun = False
         self.done = False
         self._until_us = 0
-        self._turned_away: set[Client] = set()
-        """Clients that have published since; nothing they say after that is accepted."""
         self._postroom = postroom
+        self._connections = connections
         self._reception = reception
         self._links = links
         self._mesh = mesh
@@ -66,7 +68,7 @@ class Draining:
         self._until_us = self._postroom.now_us + self._postroom.settings.drain_us_max
         self._reception.closed = True
         parties: list[Party] = [
-            *self._reception.clients,
+            *self._connections.clients,
             *self._links.links.values(),
             *self._mesh.soft.all(),
         ]
@@ -83,8 +85,8 @@ class Draining:
         admitted: list[Frame] = []
         for frame in frames:
             if isinstance(frame.body, PublicationBatch):
-                self._turned_away.add(client)
-            if not frame.sequence or client not in self._turned_away:
+                client.published_late()
+            if not frame.sequence or not client.turned_away:
                 admitted.append(frame)
         return admitted
 
@@ -95,10 +97,15 @@ class Draining:
         busy = self._busy()
         if busy and now_us < self._until_us:
             return
-        for connection, party in list(self._reception.parties.items()):
+        for connection, party in list(self._connections.parties.items()):
             self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
             self._postroom.effect(Close(connection, "shutting down"))
-            party.connection = None
+            if isinstance(party, Client):
+                party.send_away()
+            elif isinstance(party, Link):
+                self._links.retire(party)
+            elif isinstance(party, SoftLink):
+                self._mesh.soft.leave(party)
         self._postroom.note("info", "drained", everything_taken=not busy)
         self.done = True
         self._postroom.effect(Drained())
@@ -107,6 +114,6 @@ class Draining:
         return (
             self._publish.unrouted
             or not self._durables.work.idle
-            or any(client.unrouted for client in self._reception.clients)
-            or any(not party.channel.idle for party in self._reception.parties.values())
+            or any(client.unrouted for client in self._connections.clients)
+            or any(not party.channel.idle for party in self._connections.parties.values())
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.draining import DRAINING
+from braid.broker.link_life import LinkStage
 from braid.broker.on_publish import UNROUTED
 from braid.broker.parties import Client
 from braid.protocol.channel_checks import channel_violations
@@ -18,6 +19,7 @@ from braid.protocol.channel_checks import channel_violations
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from braid.broker.connections import Connections
     from braid.broker.draining import Draining
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
@@ -37,6 +39,7 @@ class Invariants:
     def __init__(
         self,
         postroom: Postroom,
+        connections: Connections,
         reception: Reception,
         links: LinkDesk,
         subscriptions: SubscriptionDesk,
@@ -46,6 +49,7 @@ class Invariants:
         draining: Draining,
     ) -> None:
         self._postroom = postroom
+        self._connections = connections
         self._reception = reception
         self._links = links
         self._subscriptions = subscriptions
@@ -55,7 +59,7 @@ class Invariants:
         self._draining = draining
         self._all: tuple[Callable[[], Iterator[str]], ...] = (
             self._channels,
-            self._connections,
+            self._greeted,
             self._credit,
             self._behind,
             self._holding,
@@ -77,7 +81,7 @@ class Invariants:
         return [found for invariant in self._all for found in invariant()]
 
     def _parties(self) -> list[Party]:
-        return [*self._links.links.values(), *self._mesh.soft.all(), *self._reception.clients]
+        return [*self._links.links.values(), *self._mesh.soft.all(), *self._connections.clients]
 
     # Parties and connections.
 
@@ -86,20 +90,20 @@ class Invariants:
             for found in channel_violations(party.channel):
                 yield f"{party}: {found}"
 
-    def _connections(self) -> Iterator[str]:
-        for connection, party in self._reception.parties.items():
+    def _greeted(self) -> Iterator[str]:
+        for connection, party in self._connections.parties.items():
             # One that is refused has none any more, until the driver says that it has gone.
             if party.connection not in (connection, None):
                 yield f"{party} is at connection {party.connection}, and {connection} leads to it"
             if connection in self._reception.visitors:
                 yield f"connection {connection} is {party}'s, and has not been greeted"
         for party in self._parties():
-            if party.connection is not None and self._reception.parties.get(party.connection) is not party:
+            if party.connection is not None and self._connections.parties.get(party.connection) is not party:
                 yield f"{party} has connection {party.connection}, which is not its own"
 
     def _clients(self) -> Iterator[str]:
-        for client in self._reception.clients:
-            if self._reception.parties.get(client.connection or 0) is not client and client.connection:
+        for client in self._connections.clients:
+            if self._connections.parties.get(client.connection or 0) is not client and client.connection:
                 yield f"{client} is known, and its connection is not"
             for number, destination in client.destinations.items():
                 if destination.number != number or destination.client is not client:
@@ -150,7 +154,7 @@ class Invariants:
     # Links.
 
     def _holding(self) -> Iterator[str]:
-        holding = sum(link.channel.holding for link in self._links.links.values())
+        holding = sum(link.holding for link in self._links.links.values())
         holding += len(self._links.strangers)
         if self._links.holding != holding:
             yield f"{holding} links hold publications back, {self._links.holding} are counted"
@@ -159,15 +163,16 @@ class Invariants:
         for name, link in self._links.links.items():
             if link.name != name:
                 yield f"{link} is known as {name}"
-            down = link.down_since_us is not None
-            if link.channel.connected == down:
-                yield f"{link} is {'down' if down else 'up'}, and its channel does not know it"
-            if down and (link.connection is not None or link.behind):
-                yield f"{link} is down, and has a connection or somebody behind it"
-            if link.current and not link.said_complete:
-                yield f"{link} is up to date, and has not said everything"
-            if link.channel.connected and not link.channel.holding and link.unknown:
-                yield f"{link} is open, and its interest is not known"
+            if link.channel.connected == link.down:
+                yield f"the channel of {link} {'is' if link.channel.connected else 'is not'} connected"
+            if link.down and (link.connection is not None or link.behind):
+                yield f"{link} has a connection or somebody behind it"
+            if bool(link.agreed) == (link.stage is LinkStage.DOWN):
+                yield f"{link} is in the session {link.agreed!r}"
+            if link.channel.holding != link.holding:
+                yield f"{link} holds publications back, or does not, and its channel does not know it"
+            if link.stage is LinkStage.OPEN and (link.unknown or not link.met):
+                yield f"the interest behind {link} is not known"
             if link.channel.passing and not link.channel.holding:
                 yield f"{link} lets some pass, and holds nothing back"
         reached = Counter(broker for link in self._links.links.values() for broker in link.behind)
@@ -210,7 +215,7 @@ class Invariants:
         connections: Counter[str] = Counter()
         subscriptions: Counter[str] = Counter()
         logs = Counter(log.owner for log in self._durables.logs.values())
-        for client in self._reception.clients:
+        for client in self._connections.clients:
             connections[client.principal.name] += 1
             subscriptions[client.principal.name] += len(client.subscriptions)
         for name, held in self._postroom.quotas.held():
@@ -229,7 +234,7 @@ class Invariants:
                 )
             if log.reader is not None and key not in log.reader.logs:
                 yield f"the log {key} is read by {log.reader}, which does not know it"
-        for client in self._reception.clients:
+        for client in self._connections.clients:
             for key in client.logs:
                 log_read = self._durables.logs.get(key)
                 if log_read is None or log_read.reader is not client:
@@ -241,7 +246,7 @@ class Invariants:
 
     def _lines(self) -> Iterator[str]:
         for connection, line in self._turns.waiting.items():
-            known = self._reception.parties.get(connection)
+            known = self._connections.parties.get(connection)
             if known is not line.party and line.party.connection == connection:
                 yield f"{line.party} stands in line and is not there"
             if not line.frames:

@@ -18,13 +18,13 @@ from braid.protocol.messages import Done, Goodbye
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from braid.broker.connections import Connections
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Client, Link
     from braid.broker.postroom import Postroom
-    from braid.broker.reception import Reception
     from braid.protocol.messages import Ask
 
 __all__ = ["OperatorDesk"]
@@ -47,7 +47,7 @@ class OperatorDesk:
         links: LinkDesk,
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
-        reception: Reception,
+        connections: Connections,
         mesh: MeshDesk,
         detached: Callable[[Link], None],
         reload: Callable[[Client, Ask], None],
@@ -58,7 +58,7 @@ class OperatorDesk:
         self._links = links
         self._subscriptions = subscriptions
         self._durables = durables
-        self._reception = reception
+        self._connections = connections
         self._mesh = mesh
         self._detached = detached
         self._reload = reload
@@ -117,12 +117,13 @@ class OperatorDesk:
             "address": self._settings.address,
             "incarnation": self._incarnation,
             "ready": self._links.ready,
-            "clients": len(self._reception.clients),
+            "clients": len(self._connections.clients),
             "mesh": self._mesh.overlay(),
             "links": [
                 {
                     "neighbour": link.name,
                     "address": link.address,
+                    "stage": link.stage.name.lower(),
                     "up": link.connection is not None,
                     "known": not link.unknown,
                     "waiting_bytes": link.channel.waiting_bytes,
@@ -141,7 +142,7 @@ class OperatorDesk:
         """Numbers for metrics: counters, and how much there is of everything now."""
         tables = self._subscriptions.tables.statistics()
         links = self._links.links.values()
-        clients = self._reception.clients
+        clients = self._connections.clients
         return {
             "broker": self._settings.broker_id,
             "counters": asdict(self._postroom.counters),
@@ -205,7 +206,7 @@ class OperatorDesk:
         if link is None and self._links.forget_address(name):
             return {"broker": self._settings.broker_id, "forgotten": name, "dropped_bytes": 0}
         if link is None:
-            known = ", ".join([*sorted(self._links.links), *self._links.dialling.unmet()]) or "none"
+            known = ", ".join([*sorted(self._links.links), *self._links.reachability.unmet()]) or "none"
             raise RequestRefusedError(f"there is no neighbour {name!r}; there are: {known}", "unknown")
         if link.connection is not None:
             raise RequestRefusedError(
@@ -223,7 +224,7 @@ class OperatorDesk:
             raise RequestRefusedError(
                 f"only an outer broker can be detached, and this one lies between {names}", "inner"
             )
-        if self._durables.logs or any(client.subscriptions for client in self._reception.clients):
+        if self._durables.logs or any(client.subscriptions for client in self._connections.clients):
             raise RequestRefusedError(
                 "this broker has subscribers of its own, who would be cut off; move them first", "clients"
             )

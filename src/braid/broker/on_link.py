@@ -17,37 +17,61 @@ advertisements it was told: then the interest of everybody behind it is known. U
 While a link is down, others may subscribe behind it: acknowledged publications are kept for it whether they
 match what is remembered or not, and both ends say again that they are complete when it is back.
 
-*Missing.* A link that is down or not up to date is missing to everybody: brokers pass its name on
-(`Reach`), and subscriptions are not answered until it is there again or given up.
+`link_life.py` has the stages that this comes down to. The greeting (`reception.py`) says who has come; what
+happens to the link then is decided here.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from braid.broker.dialling import Dialling
+from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
+from braid.broker.reachability import Reachability
 from braid.errors import RemoteProtocolError, RequestRefusedError
+from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
-from braid.protocol.messages import Reach, SyncBegin, TablesComplete, TablesIncomplete
+from braid.protocol.effects import Close, Send
+from braid.protocol.messages import (
+    PROTOCOL_VERSION,
+    Goodbye,
+    SyncBegin,
+    TablesComplete,
+    TablesIncomplete,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+    from braid.broker.admission import Admission
+    from braid.broker.connections import Connections
     from braid.broker.identities import Identities
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
     from braid.protocol import PublicationBatch
-    from braid.protocol.messages import Hello, Welcome
+    from braid.protocol.messages import Hello, Refused
 
-__all__ = ["LinkDesk"]
+__all__ = ["NO_OFFER", "LinkDesk", "Offer"]
 
-# Names of missing links that are told. More would say no more to people, and the first are enough to wait.
-MISSING_MAX = 16
+
+class Offer(NamedTuple):
+    """What the greeting of a broker that dials says of a link that may be there already."""
+
+    session: str = ""
+    """The session that could go on."""
+    received: int = 0
+    """How far it has come here."""
+    reach: frozenset[str] = frozenset()
+    """The brokers that can be reached through us."""
+
+
+NO_OFFER = Offer()
 
 
 class LinkDesk:
@@ -56,8 +80,10 @@ class LinkDesk:
     def __init__(
         self,
         settings: BrokerSettings,
+        incarnation: str,
         identities: Identities,
         postroom: Postroom,
+        connections: Connections,
         random: random.Random,
         changed: Callable[[Party], None],
     ) -> None:
@@ -68,8 +94,10 @@ class LinkDesk:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = settings
+        self._incarnation = incarnation
         self.identities = identities
         self._postroom = postroom
+        self._connections = connections
         self._changed = changed
         self.when_ready: Callable[[], None] = _nothing
         """Called once publications are accepted."""
@@ -89,7 +117,8 @@ class LinkDesk:
         """Called when there may be a way to other brokers than before."""
         self.when_gone: Callable[[Link], None] = _nothing_about
         """Called when a neighbour is none any more."""
-        self.dialling = Dialling(settings, postroom, random, self.links, lambda: self.reach(None))
+        self.dialling = Dialling(settings, postroom, random, self.links)
+        self.reachability = Reachability(postroom, self.links, self.dialling)
         self._strangers: dict[str, Link] = {}
         """What is kept for neighbours that have not been met since the start, by their addresses."""
 
@@ -97,8 +126,8 @@ class LinkDesk:
         """The desk that keeps the tables, which in turn needs the links."""
         self._subscriptions = subscriptions
         subscriptions.lose_track = self.lose_track
-        subscriptions.missing = self.missing
-        subscriptions.when_caught_up = self._review_current
+        subscriptions.missing = self.reachability.missing
+        subscriptions.when_caught_up = lambda link: self.tell_reach()
 
     def remember(self, known: Iterable[tuple[str, str]], met_at: Mapping[str, str] = {}) -> None:
         """Neighbours from before the last restart: what is theirs is kept until they speak.
@@ -108,30 +137,70 @@ class LinkDesk:
         for broker_id, address in known:
             link = self._link(broker_id)
             link.address = met_at.get(broker_id, link.address)
-            self._hold(link)
             if address:
                 self.dialling.remember(address, broker_id)
 
     def _link(self, name: str) -> Link:
         link = self.links.get(name)
         if link is None:
-            link = self.links[name] = Link(name, self._settings.link, self._changed)
-            link.down_since_us = self._postroom.now_us
+            link = self.links[name] = self._new_link(name)
             self._subscriptions.tables.add_link(name)
         return link
+
+    def _new_link(self, name: str) -> Link:
+        link = Link(name, self._settings.link, self._changed)
+        link.since_us = self._postroom.now_us
+        self.holding += 1
+        return link
+
+    def _step(self, link: Link, step: LinkStep) -> None:
+        """Something has happened to a link."""
+        held, down = link.holding, link.down
+        link.step(step)
+        self.holding += link.holding - held
+        if link.holding != held or link.down != down:
+            link.since_us = self._postroom.now_us
+            link.channel.passing = False
 
     def begin(self, now_us: int) -> None:
         """The first moment of this life."""
         if self.started_at_us is None:
             self.started_at_us = now_us
             for link in self.links.values():
-                link.down_since_us = now_us
+                link.since_us = now_us
             self.tell_reach()
 
-    # Sessions.
+    # From greetings to sessions.
 
-    def accepted(self, hello: Hello) -> tuple[Link, bool]:
-        """A broker says hello; returns its link, and whether the session goes on."""
+    def offer(self, address: str) -> Offer:
+        """What to say to whoever is dialled at an address."""
+        link = self.dialling.resumable(address)
+        reach = self.reachability.reach(link)
+        return Offer(link.agreed, link.channel.received, reach) if link is not None else Offer(reach=reach)
+
+    def accept(self, connection: int, hello: Hello, admission: Admission) -> tuple[Link, bool]:
+        """A broker that was let in says hello; returns its link, and whether the session goes on.
+
+        Raises:
+            RemoteProtocolError: it cannot be a neighbour.
+            RequestRefusedError: there is to be no link, or no further connection to it.
+        """
+        self.require_other(hello.name)
+        known = self.links.get(hello.name)
+        if known is not None and known.connection is not None:
+            if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
+                # One that was started again comes from where it was.
+                raise RequestRefusedError(
+                    f"there is a broker {hello.name!r} at {known.address} already; ids must differ", "taken"
+                )
+            if not self._prefer(known, dialled=False):
+                raise RequestRefusedError("there is a connection between us already", "double")
+            self._replace(known)
+        try:
+            self.reachability.require_no_loop(hello.name, hello.brokers)
+        except RequestRefusedError:
+            self._moved(hello.name)
+            raise
         link = self._link(hello.name)
         resumed = bool(link.agreed) and hello.resumes == link.agreed
         link.address = hello.address or link.address
@@ -139,27 +208,75 @@ class LinkDesk:
             link.named = hello.resumes
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
         self._begin(link, hello, "" if resumed else self.identities.new_session())
+        link.dialled = False
+        self._connections.enter(connection, link, hello.frame_bytes_max, admission)
+        reach = self.reachability.reach(link)
+        self._postroom.aside(
+            link,
+            Welcome(
+                PROTOCOL_VERSION,
+                self._settings.broker_id,
+                self._incarnation,
+                resumes=link.agreed if resumed else "",
+                received=link.channel.received,
+                credit=link.channel.credit_to_grant,
+                frame_bytes_max=self._settings.frame_bytes_max,
+                address=self._settings.address,
+                brokers=sorted(reach),
+                delta=self._settings.delta,
+                session=link.agreed,
+            ),
+        )
+        self._begun(link, hello, resumed, reach)
         return link, resumed
 
-    def welcomed(self, address: str, welcome: Welcome, offered: str) -> tuple[Link, bool]:
+    def welcomed(
+        self, connection: int, address: str, welcome: Welcome, offer: Offer, admission: Admission
+    ) -> tuple[Link, bool] | None:
         """A broker that we dialled says welcome; returns its link, and whether the session goes on.
 
         Args:
+            connection: its connection.
             address: where it was dialled.
             welcome: what it says.
-            offered: the session that our greeting asked to go on with.
+            offer: what our greeting said.
+            admission: how it is known.
+
+        Returns:
+            None if there is to be no link, or not over this connection.
 
         Raises:
-            RemoteProtocolError: it goes on with what was not offered.
-            RequestRefusedError: what we offered has been given up since.
+            RemoteProtocolError: it goes on with what was not offered, or cannot be a neighbour.
+            RequestRefusedError: what we offered has been given up since, or the link would close a loop.
         """
+        if not self.dialling.wanted(address, welcome.name):
+            # We were detached while the connection was being made.
+            self._postroom.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
+            self._postroom.effect(Close(connection, "detached"))
+            return None
+        self.require_other(welcome.name)
+        known = self.links.get(welcome.name)
+        self.dialling.met(address, welcome.name)
+        if known is not None and known.connection is not None:
+            same = known.incarnation == welcome.incarnation
+            if same and not self._prefer(known, dialled=True):
+                self.tell_reach()
+                self._postroom.effect(Close(connection, "there is a connection between us already"))
+                return None
+            self._replace(known)
+        try:
+            self.reachability.require_no_loop(welcome.name, welcome.brokers)
+        except RequestRefusedError:
+            self._moved(welcome.name)
+            self.tell_reach()
+            raise
         resumed = bool(welcome.resumes)
-        if resumed and welcome.resumes != offered:
+        if resumed and welcome.resumes != offer.session:
             raise RemoteProtocolError(f"{welcome.name!r} goes on with a session that it was not asked for")
         if not resumed and not welcome.session:
             raise RemoteProtocolError(f"{welcome.name!r} does not say which session begins")
         known = self.links.get(welcome.name)
-        if resumed and (known is None or known.agreed != offered):
+        if resumed and (known is None or known.agreed != offer.session):
             raise RequestRefusedError(
                 "the session was given up meanwhile; another one is to begin", "session"
             )
@@ -167,20 +284,49 @@ class LinkDesk:
         self.dialling.met(address, welcome.name, linked=True)
         link.address = welcome.address or address
         self._begin(link, welcome, "" if resumed else welcome.session)
+        link.dialled = True
+        self._connections.enter(connection, link, welcome.frame_bytes_max, admission)
+        self._begun(link, welcome, resumed, offer.reach)
         return link, resumed
+
+    def refused(self, address: str, refusal: Refused) -> None:
+        """A broker that we dialled refuses the link."""
+        if refusal.code in ("loop", "double"):
+            self.dialling.met(address, refusal.name)
+            self._moved(refusal.name)
+            self.tell_reach()
+
+    def require_other(self, name: str) -> None:
+        """Refuse to be our own neighbour."""
+        if name == self._settings.broker_id:
+            raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")
+
+    def _prefer(self, link: Link, dialled: bool) -> bool:
+        """Two connections to one neighbour: whether the new one replaces the one that is there.
+
+        A second one from the same side means that the first is dead and we have not noticed. If both
+        sides dialled, the one from the broker with the smaller id stays.
+        """
+        if link.dialled == dialled:
+            return True
+        ours_is_kept = self._settings.broker_id < link.name
+        return dialled == ours_is_kept
+
+    def _replace(self, link: Link) -> None:
+        """The connection a link has is given up for a new one."""
+        if link.connection is not None:
+            self._connections.leave(link.connection)
+            self._postroom.effect(Close(link.connection, "another connection has taken over"))
+            self.disconnected(link)
 
     def _begin(self, link: Link, greeting: Hello | Welcome, session: str) -> None:
         """Go on with the session there is, or begin the one of this name."""
-        resumed = not session
-        if resumed:
+        if not session:
             link.again = link.channel.resume(greeting.received)
-        link.down_since_us = None
-        link.behind = frozenset({link.name, *greeting.brokers})
-        self._hold(link)
-        link.channel.passing, link.holding_since_us = False, self._postroom.now_us
-        if resumed:
+            self._step(link, LinkStep.RESUMED)
             self._postroom.changed(link)
             return
+        self._step(link, LinkStep.BEGUN)
         link.agreed = ""  # nothing is told before the new one has begun
         self._subscriptions.forget_session(link)
         if link.channel.cares:
@@ -194,48 +340,58 @@ class LinkDesk:
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
-    def begun(self, link: Link, resumed: bool, delta: int) -> None:
+    def _begun(
+        self, link: Link, greeting: Hello | Welcome, resumed: bool, told_reach: frozenset[str]
+    ) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
-        self._notice_moved(link.behind)
+        link.elsewhere = False
+        self.reachability.heard(link, greeting.brokers)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
-        link.told_missing, link.missing = None, ()
+        link.told_reach, link.told_missing = told_reach, None
         self.tell_reach()
         if not resumed:
-            self.when_begun(link, delta)
+            self.when_begun(link, greeting.delta)
             self._subscriptions.synchronise(link)
         self.tell_completeness()
 
     def disconnected(self, link: Link) -> None:
         """The connection has gone; the session may go on later."""
+        gone = link.stage is LinkStage.GONE
+        self._step(link, LinkStep.DISCONNECTED)
         link.channel.disconnect()
-        link.connection = None
         link.again = []
+        if gone:
+            return
         link.behind = frozenset()
-        link.down_since_us = self._postroom.now_us
         # Whoever subscribes behind it now cannot say so.
-        link.said_complete = link.told_complete = link.current = False
+        link.told_complete = False
         self.tell_reach()
-        self._hold(link)
         if link.outstanding.announces:
             # What it was told last may not have arrived: its interest in that is not known.
             self.lose_track(link)
         self._subscriptions.installations.again(link.outstanding.disconnected())
 
+    def retire(self, link: Link) -> None:
+        """This broker has said goodbye; the driver says when the connection has ended."""
+        self._step(link, LinkStep.GOODBYE)
+
     def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
         oldest_us = self._postroom.now_us - self._settings.recovery_us_max
         for link in self.links.values():
-            if link.channel.holding and not link.channel.passing and link.holding_since_us <= oldest_us:
+            overdue = link.since_us <= oldest_us
+            if overdue and link.holding and not link.channel.passing:
                 # Whatever is not acknowledged delivery waits no longer for those behind this neighbour
                 # who are not there.
                 link.channel.passing = True
                 self._postroom.changed(link)
-            if link.down_since_us is not None:
-                if link.down_since_us <= oldest_us:
-                    self._subscriptions.stop_waiting(link)
-                if link.agreed and link.channel.waiting_messages > self._settings.link_messages_max:
-                    link.agreed = ""
-                    self._subscriptions.forget_session(link)
+            if overdue and link.down:
+                self._subscriptions.stop_waiting(link)
+            messages_max = self._settings.link_messages_max
+            if link.stage is LinkStage.SUSPENDED and link.channel.waiting_messages > messages_max:
+                self._step(link, LinkStep.FORGOTTEN)
+                link.agreed = ""
+                self._subscriptions.forget_session(link)
 
     # Synchronising.
 
@@ -245,44 +401,35 @@ class LinkDesk:
 
     def tables_complete(self, link: Link) -> None:
         """The neighbour has said everything."""
-        link.said_complete = True
-        link.outstanding.catch_up()
-        self._review_open(link)
-        self._review_current(link)
+        current = link.current
+        self._step(link, LinkStep.COMPLETE)
+        if not current:
+            link.outstanding.catch_up()
+        if link.stage is LinkStage.HELD:
+            # It opens once it has confirmed what it was told so far.
+            self._subscriptions.when_confirmed([link], partial(self._open, link, link.session))
+        if link.current and not current:
+            self.tell_reach()
 
     def tables_incomplete(self, link: Link) -> None:
         """The neighbour has lost track of somebody."""
-        link.said_complete = link.current = False
+        self._step(link, LinkStep.INCOMPLETE)
         self.tell_reach()
         self.lose_track(link)
 
     def lose_track(self, link: Link) -> None:
         """Somebody behind this link may be interested in what we have not heard of."""
-        self._hold(link)
         if not link.unknown:
             link.unknown = True
             self.tell_completeness()
 
-    def _hold(self, link: Link) -> None:
-        if not link.channel.holding:
-            self.holding += 1
-            link.channel.holding, link.channel.passing = True, False
-            link.holding_since_us = self._postroom.now_us
-
-    def _review_open(self, link: Link) -> None:
-        """Open the link once it has confirmed what it was told so far, if its tables are complete."""
-        if link.said_complete and link.channel.holding and link.channel.connected:
-            self._subscriptions.when_confirmed([link], partial(self._open, link, link.session))
-
     def _open(self, link: Link, session: int) -> None:
         """Its interest is known now: of what was kept for it, what it wants can go."""
-        current = link.session == session and link.channel.connected
-        if not (current and link.said_complete and link.channel.holding):
+        if link.session != session or link.stage is not LinkStage.HELD:
             return
         self._subscriptions.drop_stale(link)
         self.when_complete(link)
-        self.holding -= 1
-        link.channel.holding = link.channel.passing = False
+        self._step(link, LinkStep.CONFIRMED)
         for release in link.channel.refilter(partial(self._wanted, link)):
             release()
         self._postroom.caught_up(link)
@@ -307,7 +454,7 @@ class LinkDesk:
     @property
     def unknown(self) -> Iterator[Link]:
         """Those whose interest is not known, so that acknowledged publications are kept for them."""
-        yield from (link for link in self.links.values() if link.channel.holding)
+        yield from (link for link in self.links.values() if link.holding)
         yield from self._strangers.values()
 
     @property
@@ -317,20 +464,19 @@ class LinkDesk:
 
     def _review_strangers(self) -> None:
         """Begin to keep publications for neighbours that are to be met, and hand over what was kept."""
-        unmet = set(self.dialling.unmet())
+        unmet = set(self.reachability.unmet())
         for address in sorted(unmet - self._strangers.keys()):
-            stranger = self._strangers[address] = Link(address, self._settings.link, self._changed)
-            self._hold(stranger)
+            self._strangers[address] = self._new_link(address)
         for address in sorted(self._strangers.keys() - unmet):
             stranger = self._strangers.pop(address)
-            self.holding -= 1
+            self._step(stranger, LinkStep.REMOVED)
             name = self.dialling.name_of(address)
             link = self.links.get(name)
             if link is None:
                 self._route_again(stranger, name)
             else:
                 for batch, care in stranger.channel.withdraw():
-                    wanted = batch if link.channel.holding else self._wanted(link, batch)
+                    wanted = batch if link.holding else self._wanted(link, batch)
                     if name in self.came_from(batch):
                         # As a repetition it would be settled when its first copy is, and that one waits here.
                         wanted = None
@@ -345,7 +491,7 @@ class LinkDesk:
         unknown = sum(link.unknown for link in self.links.values())
         # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
         # would forget those behind one that is away.
-        unmet = bool(self.dialling.unmet())
+        unmet = bool(self.reachability.unmet())
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
             if complete and not link.told_complete and self._subscriptions.tables.telling(link.name):
@@ -360,60 +506,23 @@ class LinkDesk:
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self.dialling.unmet() and all(link.met for link in self.links.values())):
+        if over or (not self.reachability.unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self.when_ready()
 
-    # Loops.
-
-    def reach(self, besides: Link | None) -> frozenset[str]:
-        """The brokers that can be reached through us, without those behind one link."""
-        others = [link.behind for link in self.links.values() if link is not besides]
-        return frozenset({self._settings.broker_id}).union(*others)
-
-    def require_no_loop(self, name: str, brokers: Iterable[str]) -> None:
-        """Refuse a link that would connect what is connected already: the network must stay a tree.
-
-        Raises:
-            RequestRefusedError: which brokers there is a way to already.
-        """
-        behind = frozenset({name, *brokers})
-        common = behind & self.reach(self.links.get(name))
-        if common:
-            raise RequestRefusedError(
-                f"a link between {self._settings.broker_id} and {name} would close a loop: "
-                f"there is a way to {', '.join(sorted(common)[:5])} already",
-                "loop",
-            )
+    # Reach.
 
     def reaches(self, link: Link, brokers: Iterable[str], missing: Sequence[str]) -> None:
         """A neighbour says whom it connects us to, and which links are missing there."""
-        self.require_no_loop(link.name, brokers)
-        link.behind = frozenset({link.name, *brokers})
-        link.missing = tuple(missing[:MISSING_MAX])
-        self._notice_moved(link.behind)
+        self.reachability.require_no_loop(link.name, brokers)
+        self.reachability.heard(link, brokers, missing)
         self.tell_reach()
 
-    def _notice_moved(self, reached: frozenset[str]) -> None:
-        """Others say that former neighbours are behind them now. That is hearsay: what waits for such a one
-        stays until it says so itself, or an operator does."""
-        for name in sorted(reached & self.links.keys()):
-            moved = self.links[name]
-            if moved.connection is None and not moved.elsewhere:
-                moved.elsewhere = True
-                self._postroom.note(
-                    "warning",
-                    "a neighbour that is missing is said to be elsewhere; 'braid overlay forget' sends there "
-                    "what waits for it here",
-                    neighbour=name,
-                    waiting_bytes=moved.channel.backlog_bytes,
-                )
-
-    def moved(self, name: str) -> None:
+    def _moved(self, name: str) -> None:
         """A neighbour itself, and not somebody else, says that there is another way to it now."""
         link = self.links.get(name)
-        if link is not None and link.connection is None and name in self.reach(link):
+        if link is not None and link.connection is None and name in self.reachability.reach(link):
             self._postroom.note(
                 "info", "a neighbour has moved", neighbour=name, waiting_bytes=link.channel.backlog_bytes
             )
@@ -423,37 +532,9 @@ class LinkDesk:
     def tell_reach(self) -> None:
         """Tell every neighbour whom we connect it to and whom not, if that has changed."""
         self._review_strangers()
-        for link in self.links.values():
-            if not link.channel.connected:
-                continue
-            reach, missing = self.reach(link), self.missing(link)
-            if reach != link.told_reach or missing != link.told_missing:
-                link.told_reach, link.told_missing = reach, missing
-                self._postroom.tell(link, Reach(sorted(reach), list(missing)))
+        self.reachability.tell()
         self._subscriptions.installations.links_changed()
         self.when_reach()
-
-    def toward(self, broker: str) -> str | None:
-        """The neighbour behind which a broker is; None if there is no way to it."""
-        return next((name for name, link in self.links.items() if broker in link.behind), None)
-
-    def missing(self, besides: Link | None = None) -> tuple[str, ...]:
-        """The links that are not there, or not up to date yet, without those behind one link."""
-        names: dict[str, None] = {}
-        for link in self.links.values():
-            if link is besides:
-                continue
-            names.update(dict.fromkeys(link.missing))
-            if not link.channel.connected or not (link.current or link.missing):
-                names[f"{self._settings.broker_id} to {link.name}"] = None
-        names.update((f"{self._settings.broker_id} to {address}", None) for address in self.dialling.unmet())
-        return tuple(sorted(names)[:MISSING_MAX])
-
-    def _review_current(self, link: Link) -> None:
-        """A neighbour that knows everything, and of which everything is known, is missing no more."""
-        if link.said_complete and not link.outstanding.catching_up and not link.current:
-            link.current = True
-            self.tell_reach()
 
     # Joining and leaving.
 
@@ -470,7 +551,7 @@ class LinkDesk:
 
     def forget_address(self, address: str) -> bool:
         """Dial an address no more; False if there is no neighbour to be met there."""
-        if address not in self.dialling.unmet():
+        if address not in self.reachability.unmet():
             return False
         self.dialling.forget(address)
         self.tell_reach()
@@ -484,7 +565,7 @@ class LinkDesk:
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
-        self.holding -= link.channel.holding
+        self._step(link, LinkStep.REMOVED)
         self._subscriptions.remove_link(link)
         self.when_dropped(link)
         # Only now: what waited is routed at once, by tables and maps without the link.
@@ -496,7 +577,7 @@ class LinkDesk:
 
     def _route_again(self, link: Link, name: str) -> None:
         """Send what waited for a broker the way there is to it now, if there is one."""
-        elsewhere = name in self.reach(None)
+        elsewhere = name in self.reachability.reach()
         for batch, care in link.channel.withdraw():
             if batch.route:
                 self.when_stranded(batch, care)
@@ -504,22 +585,6 @@ class LinkDesk:
                 self.when_stranded(batch.readdressed(route=packed_destinations([digest_of(name)])), care)
             elif care is not None:
                 care()
-
-    def prefer(self, link: Link, dialled: bool) -> bool:
-        """Two connections to one neighbour: whether the new one replaces the one that is there.
-
-        A second one from the same side means that the first is dead and we have not noticed. If both
-        sides dialled, the one from the broker with the smaller id stays.
-        """
-        if link.connection is None or link.dialled == dialled:
-            return True
-        ours_is_kept = self._settings.broker_id < link.name
-        return dialled == ours_is_kept
-
-    def require_other(self, name: str) -> None:
-        """Refuse to be our own neighbour."""
-        if name == self._settings.broker_id:
-            raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")
 
 
 def _nothing() -> None:

@@ -30,18 +30,20 @@ from braid.protocol.destinations import (
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.fitting import portions
 from braid.protocol.limits import carried_bytes
-from braid.protocol.messages import Goodbye, LinkState, Loads, Nearby, Ping
+from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, LinkState, Loads, Nearby, Ping, Welcome
 from braid.routing import HERE, PATHS, Anchor, Place, Surroundings, WorkingMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from braid.adaptation import LinkPlanner
+    from braid.broker.admission import Admission
+    from braid.broker.connections import Connections
     from braid.broker.on_link import LinkDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
-    from braid.protocol.messages import Hello, Welcome
+    from braid.protocol.messages import Hello
     from braid.routing import MultipathForwarding, OverlayMap
 
 __all__ = ["MeshDesk"]
@@ -52,9 +54,6 @@ LOAD_BYTES = 40
 # An address is a host and a port.
 ADDRESS_LENGTH_MAX = 300
 
-# A soft link that is no longer wanted may take this many reviews to deliver what it has.
-RETIRING_REVIEWS_MAX = 2
-
 # How many brokers may be asked for a soft link between two reviews, for each one that is planned at a time.
 ASKED_PER_CANDIDATE = 4
 
@@ -62,7 +61,14 @@ ASKED_PER_CANDIDATE = 4
 class MeshDesk:
     """Keeps maps and soft links."""
 
-    def __init__(self, settings: BrokerSettings, postroom: Postroom, links: LinkDesk) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        incarnation: str,
+        postroom: Postroom,
+        connections: Connections,
+        links: LinkDesk,
+    ) -> None:
         self.strategy = settings.strategy
         self.surroundings = Surroundings(settings.broker_id, settings.address, settings.delta)
         self.uplink = Uplink(settings.uplink_messages_per_s, settings.uplink_threshold)
@@ -73,9 +79,6 @@ class MeshDesk:
         self.incoming = self.soft.incoming
         """Those that other brokers have to this one."""
         self._retiring = self.soft.retiring
-        self._dialling = self.soft.dialling
-        self.when_let_go: Callable[[int], None] = lambda connection: None
-        """Called with the connection of a soft link that is closed at once."""
         self.when_lost: Callable[[SoftLink], None] = lambda soft: None
         """Called with a soft link whose publications must go another way."""
         self.when_seen: Callable[[], None] = lambda: None
@@ -83,7 +86,9 @@ class MeshDesk:
         self.when_reviewed: Callable[[], None] = lambda: None
         """Called every now and then."""
         self._settings = settings
+        self._incarnation = incarnation
         self._postroom = postroom
+        self._connections = connections
         self._links = links
         self._load = NeighbourhoodLoad(settings.broker_id)
         self.delegations = Delegations(settings.broker_id, self._usable, self._toward)
@@ -232,12 +237,14 @@ class MeshDesk:
         self.when_seen()
 
     def _addressable(self) -> set[str]:
-        return {*self.surroundings.map().brokers, *self._links.reach(None)} - {self._settings.broker_id}
+        return {*self.surroundings.map().brokers, *self._links.reachability.reach()} - {
+            self._settings.broker_id
+        }
 
     def _toward(self, broker: str) -> str | None:
         """The neighbour on the primary path to a broker."""
         overlay = self.surroundings.map()
-        return overlay.toward(broker) if broker in overlay else self._links.toward(broker)
+        return overlay.toward(broker) if broker in overlay else self._links.reachability.toward(broker)
 
     def tell_nearby(self, link: Link) -> None:
         """Tell a neighbour what has changed behind us, as seen from there."""
@@ -324,14 +331,15 @@ class MeshDesk:
         waiting = deque(sorted(self._wanted))
         while waiting:
             broker = waiting.popleft()
-            linked = broker in self.outgoing or broker in self.incoming or broker in self._dialling.values()
+            under_way = any(soft.name == broker for soft in self.soft.dialling.values())
+            linked = broker in self.outgoing or broker in self.incoming or under_way
             if linked or self._reinstated(broker):
                 continue
             if not self.soft.free:
                 return
             address = self.surroundings.address_of(broker)
             if address and address not in self._links.dialling.neighbours:
-                self._dialling[address] = broker
+                self.soft.dialled(self._new_soft(broker, address))
                 self.words.send(broker)
                 self._postroom.effect(
                     Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)
@@ -375,34 +383,51 @@ class MeshDesk:
 
     # Soft links: ours.
 
+    def _new_soft(self, broker: str, address: str | None) -> SoftLink:
+        """One that is opened here, where an address is dialled, or there."""
+        opened_here = address is not None
+        changed = self._postroom.changed
+        return SoftLink(broker, self._settings.link, changed, outgoing=opened_here, address=address or "")
+
     def dial_failed(self, address: str) -> None:
         """The soft link that this address was dialled for is not to be: there is no way, or no room there."""
-        broker = self._dialling.pop(address, None)
-        if broker is not None and self._another_for(broker) is not None:
-            self._ask()
+        soft = self.soft.dialling.get(address)
+        if soft is not None:
+            self.soft.give_up(soft)
+            if self._another_for(soft.name) is not None:
+                self._ask()
 
     def awaits(self, address: str | None) -> bool:
         """Whether a soft link that this address was dialled for is still to be."""
-        return address in self._dialling
+        return address in self.soft.dialling
 
     def proofs(self, address: str) -> dict[str, str]:
         """What proves to the broker for which this address was dialled that the soft link is ours."""
-        return self.words.given(self._dialling.get(address, ""))
+        soft = self.soft.dialling.get(address)
+        return self.words.given(soft.name if soft is not None else "")
 
-    def welcomed(self, address: str, welcome: Welcome) -> SoftLink | None:
+    def welcomed(
+        self, connection: int, address: str, welcome: Welcome, admission: Admission
+    ) -> SoftLink | None:
         """A broker welcomes a soft link; None if it is not wanted any more."""
-        broker = self._dialling.pop(address, None)
-        if broker is None or welcome.name != broker:
-            if broker is not None and self._another_for(broker) is not None:
-                self._ask()
+        soft = self.soft.dialling.get(address)
+        if soft is None or welcome.name != soft.name:
+            self.dial_failed(address)
             return None
-        if broker not in self._wanted or broker in self.outgoing:
+        if soft.name not in self._wanted or soft.name in self.outgoing:
+            self.soft.give_up(soft)
             return None
-        soft = SoftLink(broker, self._settings.link, self._postroom.changed, outgoing=True)
-        soft.channel.restart(welcome.credit)
-        self.outgoing[broker] = soft
-        self._has_come(soft)
+        self._enter(connection, soft, welcome, admission)
+        self._tell_link_state([soft])
         return soft
+
+    def _enter(
+        self, connection: int, soft: SoftLink, greeting: Hello | Welcome, admission: Admission
+    ) -> None:
+        soft.channel.restart(greeting.credit)
+        self.soft.enter(soft)
+        self._has_come(soft)
+        self._connections.enter(connection, soft, greeting.frame_bytes_max, admission)
 
     def _has_come(self, soft: SoftLink) -> None:
         self.direction_of(soft)
@@ -412,22 +437,16 @@ class MeshDesk:
 
     def _retire(self, broker: str) -> None:
         """Use a soft link no more, and close it once everything on it has arrived."""
-        soft = self.outgoing.pop(broker, None)
-        if soft is None:
-            return
-        self._retiring[soft] = RETIRING_REVIEWS_MAX
-        self.rebuild()
-        self._link_state_changed()
+        if self.soft.retire(broker):
+            self.rebuild()
+            self._link_state_changed()
 
     def _reinstated(self, broker: str) -> bool:
         """Whether a soft link that was to be closed, and is wanted after all, is still there."""
-        for soft in self._retiring:
-            if soft.name == broker and soft.connection is not None:
-                del self._retiring[soft]
-                self.outgoing[broker] = soft
-                self._has_come(soft)
-                return True
-        return False
+        soft = self.soft.reinstate(broker)
+        if soft is not None:
+            self._has_come(soft)
+        return soft is not None
 
     def _close_idle(self) -> None:
         """Close soft links that are not needed any more and have delivered everything."""
@@ -447,15 +466,16 @@ class MeshDesk:
             frames = [Frame(0, told)] if told is not None else []
             self._postroom.effect(Send(soft.connection, [*frames, Frame(0, Goodbye(reason))]))
             self._postroom.effect(Close(soft.connection, reason))
-            self.when_let_go(soft.connection)
+            self._connections.leave(soft.connection)  # its end is no news any more
             self.disconnected(soft)
 
     def _make_room(self) -> None:
         """Primary links take the places of soft ones: first of those under way, then of the least useful."""
-        while self.soft.too_many and self._dialling:
-            _, broker = self._dialling.popitem()
-            self._wanted -= {broker}
-            self._planner.failed(broker)
+        while self.soft.too_many and self.soft.dialling:
+            last = next(reversed(self.soft.dialling.values()))
+            self.soft.give_up(last)
+            self._wanted -= {last.name}
+            self._planner.failed(last.name)
         overlay = self.surroundings.map()
         while self.soft.too_many and (present := {soft.name: soft for soft in self.soft.all()}):
             retiring = next(iter(self._retiring), None)
@@ -473,7 +493,7 @@ class MeshDesk:
         if not self._links.ready or broker not in self.surroundings.map():
             raise RequestRefusedError(f"{broker!r} is not in sight from here", "sight")
 
-    def accepted(self, hello: Hello) -> SoftLink:
+    def accept(self, connection: int, hello: Hello, admission: Admission) -> SoftLink:
         """Another broker opens a soft link to us.
 
         Raises:
@@ -483,25 +503,30 @@ class MeshDesk:
         if before is not None:
             # It would not open another one if it still had that.
             self._close(before, "another connection has taken over")
-        soft = SoftLink(hello.name, self._settings.link, self._postroom.changed, outgoing=False)
-        soft.channel.restart(hello.credit)
-        self.incoming[hello.name] = soft
-        self._has_come(soft)
-        return soft
-
-    def entered(self, soft: SoftLink) -> None:
-        """The greeting of a soft link is on its way."""
+        soft = self._new_soft(hello.name, None)
+        self._enter(connection, soft, hello, admission)
+        self._postroom.aside(
+            soft,
+            Welcome(
+                PROTOCOL_VERSION,
+                self._settings.broker_id,
+                self._incarnation,
+                credit=soft.channel.credit_to_grant,
+                frame_bytes_max=self._settings.frame_bytes_max,
+                address=self._settings.address,
+                delta=self._settings.delta,
+            ),
+        )
         self._tell_link_state([soft])
+        return soft
 
     def disconnected(self, soft: SoftLink) -> None:
         """A soft link has gone."""
-        soft.connection = None
+        usable = self.soft.closed(soft)
         soft.channel.disconnect()
         soft.line.clear()
         self._postroom.forget(soft)
-        mine = self.outgoing if soft.outgoing else self.incoming
-        if self._retiring.pop(soft, None) is None and mine.get(soft.name) is soft:
-            del mine[soft.name]
+        if usable:
             self._planner.failed(soft.name)
             self._wanted -= {soft.name}
             self.rebuild()
@@ -576,7 +601,7 @@ class MeshDesk:
             "brokers_in_sight": len(self.surroundings.map()),
             "soft_links": sorted(self.outgoing),
             "soft_links_from": sorted(self.incoming),
-            "links_in_all": self.soft.held - len(self._dialling),
+            "links_in_all": self.soft.held - len(self.soft.dialling),
             "fanout": self.soft.fanout,
             "candidates": sorted(self._candidates),
             "saving_uplink": self.uplink.saving,

@@ -61,7 +61,7 @@ class SubscriptionDesk:
         self.missing: Callable[[], Sequence[str]] = tuple
         """The links of the network that are not there, as far as is known here."""
         self.when_caught_up: Callable[[Link], None] = _ignore
-        """Called when a neighbour may have confirmed what it was told when it came up."""
+        """Called when a neighbour has confirmed what it was told when it came up."""
         self.installations = Installations(self.tables, links, lambda: self.missing())
         self.universal = False
         """Everybody knows that anything may be published here."""
@@ -334,8 +334,10 @@ class SubscriptionDesk:
 
     def confirmed(self, link: Link, request: int) -> None:
         """A neighbour has carried out what it was told."""
+        current = link.current
         self.installations.again(link.outstanding.confirmed(request))
-        self.when_caught_up(link)
+        if link.current and not current:
+            self.when_caught_up(link)
 
     def refused(self, link: Link, request: int, reason: str) -> None:
         """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
@@ -470,7 +472,7 @@ class SubscriptionDesk:
 
     def _inform(self, tells: Iterable[Tell]) -> None:
         moved: list[Installation] = []
-        untold: dict[Link, None] = {}
+        current: dict[Link, bool] = {}
         for tell in tells:
             link = self._links.get(tell.link)
             # Without a session it hears everything when the next one begins; one whose session may be
@@ -485,8 +487,8 @@ class SubscriptionDesk:
             if tell.verb is Verb.SUBSCRIBE:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
+                current.setdefault(link, link.current)
                 moved.extend(link.outstanding.untold_subscription(tell.key))
-                untold[link] = None
             # What an advertisement was for may still wait for the link. If the advertisement went first, or
             # became narrower, the subscriptions on the way would go before it comes.
             in_line = tell.verb is Verb.UNADVERTISE
@@ -497,8 +499,9 @@ class SubscriptionDesk:
                 link.outstanding.untold_advertisement(tell.key)
             self._postroom.tell(link, message, in_line=in_line)
         self.installations.again(moved)
-        for link in untold:
-            self.when_caught_up(link)
+        for link, before in current.items():
+            if link.current and not before:
+                self.when_caught_up(link)
 
     def _fits(self, link: Link, text: str) -> bool:
         """Whether a neighbour can be told of a filter."""
@@ -524,7 +527,7 @@ class SubscriptionDesk:
         links = [link for link in self._links.values() if link is not but]
         for link in links:
             # One that has begun anew and is not complete has not asked everybody behind it either.
-            if not link.channel.connected or not link.said_complete:
+            if not link.complete:
                 self.lose_track(link)
         self.when_confirmed([link for link in links if not self._given_up(link)], done)
 
@@ -538,9 +541,7 @@ class SubscriptionDesk:
 
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""
-        if link.down_since_us is None:
-            return False
-        return self._postroom.now_us - link.down_since_us >= self._postroom.settings.recovery_us_max
+        return link.down and self._postroom.now_us - link.since_us >= self._postroom.settings.recovery_us_max
 
 
 # The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was

@@ -210,7 +210,7 @@ class Postroom:
             self.counters.dropped += channel.drop_oldest(bytes_max + others_bytes, target)
         elif target == _DISCONNECT and client.connection is not None:
             self.refuse(client.connection, "slow", "the client fell too far behind, as it had allowed for")
-            client.connection = None  # the driver's `Closed` ends the party
+            client.send_away()  # the driver's `Closed` ends the party
         waiting_bytes = channel.waiting_bytes_of(target)
         destination = client.destinations.get(target)
         if waiting_bytes > bytes_max and destination is not None:

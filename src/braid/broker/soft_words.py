@@ -55,13 +55,13 @@ class SoftWords:
         if message.receiver == self._broker_id:
             self._heard[message.sender] = message.word
             # Those who have gone will not come any more.
-            for broker in self._heard.keys() - self._links.reach(None):
+            for broker in self._heard.keys() - self._links.reachability.reach():
                 del self._heard[broker]
         elif message.receiver not in link.behind:
             self._pass_on(message)
 
     def _pass_on(self, message: SoftWord) -> None:
-        toward = self._links.toward(message.receiver)
+        toward = self._links.reachability.toward(message.receiver)
         if toward is not None:
             self._postroom.aside(self._links.links[toward], message)
 
