@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from braid.bench.workloads import Conditions, Workload, random_stream
-from braid.pipeline.datasets import QUOTES, dataset, quote_attributes, read_quotes
+from braid.workloads.datasets import QUOTES, dataset, quote_attributes, read_quotes
 
 __all__ = ["quotes_workload"]
 

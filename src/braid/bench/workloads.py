@@ -129,7 +129,7 @@ def make_workload(name: str, filters: int, publications: int, seed: int) -> Work
 def require_data(name: str) -> None:
     """A `ConfigurationError` when the workload needs data that this machine lacks."""
     if name == "W4":
-        from braid.pipeline.datasets import QUOTES, dataset
+        from braid.workloads.datasets import QUOTES, dataset
 
         dataset(QUOTES)
 

@@ -329,40 +329,36 @@ def broker(
 
     Exit code 2: it could not be started.
     """
-    from braid.cli.config_file import default_text, make_configuration, override, read_values
-
     if print_config:
+        from braid.server.settings import default_text
+
         typer.echo(default_text(), nl=False)
         return
     from braid.cli.broker import run_broker
+    from braid.server import ServerSettings
 
-    values = read_values(config) if config is not None else {}
     run_broker(
-        make_configuration(
-            override(
-                values,
-                {
-                    ("broker", "broker_id"): broker_id,
-                    ("broker", "address"): address,
-                    ("broker", "neighbours"): tuple(neighbors) if neighbors else None,
-                    ("broker", "strategy"): strategy,
-                    ("broker", "delta"): delta,
-                    ("soft_links", "fanout"): fanout,
-                    ("listener", "listen"): listen,
-                    ("listener", "insecure"): insecure,
-                    ("store", "data_dir"): data_dir,
-                    ("directory", "url"): directory,
-                    ("access", "file"): access,
-                    ("tls", "certificate"): certificate,
-                    ("tls", "key"): key,
-                    ("tls", "authority"): authority,
-                    ("tls", "revocations"): revocations,
-                    ("log", "audit"): audit,
-                    ("http", "listen"): http,
-                    ("trace", "directory"): trace,
-                    ("log", "format"): log_format and log_format.value,
-                    ("log", "level"): log_level and log_level.value,
-                },
-            )
+        ServerSettings.of(
+            config,
+            broker_id=broker_id,
+            listen=listen,
+            address=address,
+            neighbours=neighbors or None,
+            strategy=strategy,
+            delta=delta,
+            fanout=fanout,
+            data_dir=data_dir,
+            directory=directory,
+            access=access,
+            tls_certificate=certificate,
+            tls_key=key,
+            tls_authority=authority,
+            tls_revocations=revocations,
+            http=http,
+            trace=trace,
+            audit=audit,
+            insecure=insecure,
+            log_format=log_format and log_format.value,
+            log_level=log_level and log_level.value,
         )
     )
