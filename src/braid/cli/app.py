@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from braid.cli import reproduce, simulate
-from braid.cli.bench import bench
 from braid.cli.json_lines import OnError, decode, open_input
 from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
 from braid.cli.overlay import overlay
 from braid.cli.pipeline import pipeline
+from braid.cli.plugins import PASSED_ON, run_plugin
 from braid.cli.terminal import byte_progress, examples, json_text, say
 from braid.errors import BraidError, PublicationError
 
@@ -43,7 +43,6 @@ app = typer.Typer(
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
 )
-app.add_typer(bench, name="bench")
 app.add_typer(overlay, name="overlay")
 app.add_typer(pipeline, name="pipeline")
 app.command(epilog=examples(*simulate.EXAMPLES))(simulate.simulate)
@@ -58,6 +57,17 @@ def _show_version(wanted: bool) -> None:
 
         typer.echo(f"braid {version('braid-pubsub')}")
         raise typer.Exit
+
+
+@app.command(context_settings=PASSED_ON)
+def bench(context: typer.Context) -> None:
+    """Measure Braid against its rivals."""
+    run_plugin(
+        "bench",
+        context,
+        "the benchmarks are a distribution of their own, braid-bench; in a clone of Braid, install it with: "
+        "pip install --editable 'benchmarks[rivals]'",
+    )
 
 
 @app.callback()
