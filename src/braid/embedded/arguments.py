@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from inspect import iscoroutinefunction
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from braid.embedded.core import Draft
 from braid.embedded.mailbox import WhenFull
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from braid.embedded.delivery import ErrorHandler
 
 __all__ = [
+    "QUEUE_SIZE",
     "checked_choice",
     "checked_draft",
     "checked_drafts",
@@ -30,6 +31,9 @@ __all__ = [
     "require_size",
     "require_text",
 ]
+
+QUEUE_SIZE: Final = 1000
+"""Publications a subscription's queue holds unless told otherwise: enough to ride out a hiccup."""
 
 
 def checked_filter(condition: Filter | str) -> Filter:
