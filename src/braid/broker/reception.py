@@ -196,6 +196,7 @@ class Reception:
             self._settings.client,
             self._changed,
             message.secret,
+            message.incarnation,
         )
         self._enter(connection, client, message.frame_bytes_max)
         self.clients[client] = None
