@@ -21,7 +21,7 @@ from braid.bench.brokers.server import HOST
 from braid.errors import BraidError, ConfigurationError, RemoteProtocolError
 from braid.protocol import FrameDecoder
 from braid.protocol.messages import Hello
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
