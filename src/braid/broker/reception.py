@@ -197,6 +197,7 @@ class Reception:
             self._settings.client,
             self._changed,
             message.secret,
+            message.incarnation,
         )
         del self.visitors[connection]
         self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)

@@ -33,7 +33,7 @@ from braid.errors import BraidError, PublicationError, RequestRefusedError
 
 if TYPE_CHECKING:
     from braid.language import Publication
-    from braid.runtime.client_subscription import Subscription
+    from braid.runtime import DurableSubscription, Subscription
     from braid.runtime.sync_client import SyncClient
 
 __all__ = ["PUBLISH_EXAMPLES", "SUBSCRIBE_EXAMPLES", "publish", "subscribe"]
@@ -123,7 +123,7 @@ def publish(
     With --publisher and --epoch the same lines can be published again after a failure: what the broker has
     already is discarded, and counted.
     """
-    from braid.runtime.sync_client import connect_sync
+    from braid.runtime.connecting import connect_sync
 
     tls = tls_settings(ca, certificate, key)
     delivery = "acknowledged" if acknowledged else "fast"
@@ -239,6 +239,13 @@ def subscribe(
             "--durable", metavar="NAME", help="The broker collects under this name while nobody listens."
         ),
     ] = None,
+    takeover: Annotated[
+        bool,
+        typer.Option(
+            "--takeover",
+            help="If another program reads --durable, it is to stop.",
+        ),
+    ] = False,
     secret: Annotated[
         str | None,
         typer.Option(
@@ -280,8 +287,7 @@ def subscribe(
         seconds=seconds,
         meta=meta,
         subscription={
-            "durable": durable,
-            "secret": secret,
+            **({"durable": durable, "secret": secret, "takeover": takeover} if durable is not None else {}),
             "when_full": when_full and when_full.value,
             "partial": partial,
         },
@@ -302,7 +308,7 @@ async def _print_publications(
     subscription: Mapping[str, Any],
 ) -> bool:
     """Print until the end; whether as many came as were asked for."""
-    from braid.runtime.client import connect
+    from braid.runtime.connecting import connect
 
     printed = 0
     with _Interruption() as interruption:
@@ -338,7 +344,11 @@ def _remaining(ends_at: float | None) -> float | None:
     return remaining
 
 
-async def _print_rows(source: Subscription, rows: Sequence[Publication], meta: bool) -> None:
+async def _print_rows(
+    source: Subscription | DurableSubscription, rows: Sequence[Publication], meta: bool
+) -> None:
+    from braid.runtime import DurableSubscription
+
     lines = encode_lines([_with_meta(row) if meta else _plain(row.attributes) for row in rows])
     # In a thread: whoever reads our output may be slow, and the broker wants to hear from us meanwhile.
     # Not interrupted in the middle: a line that was begun is finished, and acknowledged.
@@ -347,7 +357,7 @@ async def _print_rows(source: Subscription, rows: Sequence[Publication], meta: b
         await asyncio.shield(writing)
     finally:
         await writing
-        if source.durable is not None:
+        if isinstance(source, DurableSubscription):
             await source.acknowledge(_offset(rows[-1]))
 
 

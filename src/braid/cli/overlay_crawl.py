@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from braid.errors import BraidError, ConnectionLostError, RequestRefusedError
-from braid.runtime.client import Client, connect
+from braid.runtime.client import Client
+from braid.runtime.connecting import connect
 from braid.runtime.tls import TlsSettings, parse_address
 
 __all__ = ["Door", "Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "crawl"]
