@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from braid.broker.access import AccessPolicy, RateLimiter, RequestRate
 from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
-from braid.broker.life import Life
 from braid.broker.link_life import LINK_LIFE, LinkStage, LinkStep
 from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage, SoftLinkStep
 from braid.errors import LocalProtocolError
 from braid.protocol import ChannelSettings
+
+if TYPE_CHECKING:
+    from braid.broker.life import Life
 
 LIVES: tuple[Life, ...] = (LINK_LIFE, CLIENT_LIFE, SOFT_LINK_LIFE)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lives.md"
@@ -22,9 +25,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "lives.md"
 OPENING = """# Lives
 
 Where a link, a client or a soft link is in its life is its *stage*, and what happens to it is a *step*. The
-tables in `broker/link_life.py`, `broker/client_life.py` and `broker/soft_link_life.py` say which stage follows;
-a step that a stage does not know is a mistake of ours and raises `LocalProtocolError`. The diagrams below are
-drawn from the tables; `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.
+tables in `broker/link_life.py`, `broker/client_life.py` and `broker/soft_link_life.py` say which stage
+follows; a step that a stage does not know is a mistake of ours and raises `LocalProtocolError`. The diagrams
+below are drawn from the tables; `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.
 """
 
 

@@ -179,17 +179,17 @@ def test_lies_hurt_nobody_else(scene: Scene, messages: list[Message]) -> None:
 def test_a_broker_that_two_speak_of_is_out_of_sight_until_one_takes_it_back() -> None:
     scene = Scene("SB")
     mesh = scene.network.cores["B"]._mesh
-    assert "D" in mesh.surroundings.map()
+    assert "D" in mesh._surroundings.map()
     scene.stranger.ask(Nearby([("D", "Z", "elsewhere"), ("A", "Z", "elsewhere")], []))
     scene.network.run(us=100_000)
     # A neighbour is where its link is, and has the address that it gave itself.
-    assert mesh.surroundings.map().neighbours == ("A", "C", "Z")
-    assert mesh.surroundings.address_of("A") == "A"
-    assert "D" not in mesh.surroundings.map()
+    assert mesh._surroundings.map().neighbours == ("A", "C", "Z")
+    assert mesh._surroundings.address_of("A") == "A"
+    assert "D" not in mesh._surroundings.map()
     scene.talk()
     scene.stranger.ask(Nearby([], ["D", "A"]))
     scene.network.run(us=100_000)
-    assert mesh.surroundings.map().toward("D") == "C"
+    assert mesh._surroundings.map().toward("D") == "C"
     scene.check()
 
 
@@ -199,7 +199,7 @@ def test_a_neighbour_that_speaks_of_ever_more_brokers_is_stopped(monkeypatch: py
     for number in range(50):
         scene.stranger.ask(Nearby([(f"Y{number}.{each}", "Z", "") for each in range(10)], []))
     scene.network.run(us=100_000)
-    assert len(scene.network.cores["B"]._mesh.surroundings.map()) <= 104
+    assert len(scene.network.cores["B"]._maps.surroundings.map()) <= 104
     scene.check(closed=True)
 
 
@@ -216,7 +216,7 @@ def test_loads_of_brokers_that_nobody_sees_are_not_remembered() -> None:
     for number in range(50):
         scene.stranger.ask(Loads([(f"Y{number}.{each}", 1, 1, 1) for each in range(100)]))
     scene.network.run(us=100_000)
-    assert len(scene.network.cores["B"]._mesh._load._rows) <= 5
+    assert len(scene.network.cores["B"]._loads.known._rows) <= 5
     scene.check()
 
 

@@ -15,21 +15,23 @@ from typing import TYPE_CHECKING, Any
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
 from braid.broker.quotas import Quotas
+from braid.errors import RequestRefusedError
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
-from braid.protocol.messages import Refused
+from braid.protocol.messages import Failed, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from braid.broker.events import ClientLeft
     from braid.broker.settings import BrokerSettings
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
-    from braid.protocol.messages import Message
+    from braid.protocol.messages import Acknowledgement, Message, Settled
 
-__all__ = ["Counters", "Postroom"]
+__all__ = ["REASON_LENGTH_MAX", "Counters", "Postroom"]
 
+# An error may quote a filter; so many characters of it are told.
+REASON_LENGTH_MAX = 4_096
 # Of what is left out together, so many sequence numbers are named.
 SHOWN_MAX = 16
 
@@ -86,8 +88,8 @@ class Postroom:
         self._unacknowledged: dict[Party, None] = {}
         self.acknowledge_at_us: int | None = None
         """When waiting acknowledgements go out at the latest."""
-        self.when_due: Callable[[int], None] = lambda at_us: None
-        """Called when that becomes known."""
+        self.deadline_us = 0
+        """When the next turn is due at the latest."""
 
     # What the desks say.
 
@@ -127,7 +129,7 @@ class Postroom:
             party.channel.telling = True
             if self.acknowledge_at_us is None:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
-                self.when_due(self.acknowledge_at_us)
+                self.deadline_us = min(self.deadline_us, self.acknowledge_at_us)
 
     def offer(self, party: Party, body: Body, care: Release | None) -> None:
         """Put something in line that somebody may care for."""
@@ -138,6 +140,21 @@ class Postroom:
         """End a connection and tell its other side why."""
         self.effects.append(Send(connection, [Frame(0, Refused(code, reason, self.settings.broker_id))]))
         self.effects.append(Close(connection, reason))
+
+    def fail(self, party: Party, request: int, error: Exception) -> None:
+        """Answer a request with what was wrong with it."""
+        code = error.code if isinstance(error, RequestRefusedError) else "filter"
+        self.tell(party, Failed(request, code, str(error)[:REASON_LENGTH_MAX]))
+        if code in ("denied", "limit"):
+            principal = party.principal.name if isinstance(party, Client) else party.name
+            self.audit(
+                "warning",
+                "request refused",
+                party=party.name,
+                principal=principal,
+                code=code,
+                reason=str(error),
+            )
 
     # Publications and those who are behind.
 
@@ -284,6 +301,26 @@ class Postroom:
         self._changed.pop(party, None)
         self._unacknowledged.pop(party, None)
         party.channel.telling = False
+
+    def acknowledged(self, party: Party, message: Acknowledgement) -> None:
+        """A peer says how far it has come."""
+        received_before = party.channel.peer_received
+        for release in party.channel.acknowledged(message):
+            release()
+        self.caught_up(party, moves=party.channel.peer_received > received_before)
+        self._changed[party] = None
+
+    def settled_apart(self, party: Party, message: Settled) -> None:
+        """A peer says that single frames are settled."""
+        for release in party.channel.settled_apart(message.frames):
+            release()
+        self.caught_up(party)
+
+    def client_left(self, event: ClientLeft) -> None:
+        """What a client was to get is nobody's care any more."""
+        self.forget(event.client)
+        for release in event.client.channel.abandon():
+            release()
 
     # The end of a turn.
 

@@ -27,16 +27,17 @@ from braid.protocol.effects import Close, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Hello, Introduction, Refused, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from braid.broker.access import AccessPolicy, Principal
     from braid.broker.connections import Connections
+    from braid.broker.dialling import Dialling
+    from braid.broker.events import ClientLeft
     from braid.broker.identities import Identities
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Link, Party, SoftLink
     from braid.broker.postroom import Postroom
-    from braid.broker.settings import BrokerSettings
     from braid.protocol.inputs import Opened
     from braid.protocol.messages import Message
 
@@ -65,20 +66,19 @@ class Reception:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         incarnation: str,
         identities: Identities,
         access: AccessPolicy,
         postroom: Postroom,
         connections: Connections,
+        neighbours: Mapping[str, Link],
         links: LinkDesk,
         mesh: MeshDesk,
-        changed: Callable[[Party], None],
+        dialling: Dialling,
     ) -> None:
-        self.visitors: dict[int, Visitor] = {}
-        self.closed = False
+        self._closed = False
         """Nobody new is let in."""
-        self._settings = settings
+        self._settings = postroom.settings
         self._incarnation = incarnation
         self._identities = identities
         self.access = access
@@ -88,27 +88,32 @@ class Reception:
         """Visitors that showed a wrong token and wait to hear so."""
         self._postroom = postroom
         self._connections = connections
+        self._neighbours = neighbours
         self._links = links
         self._mesh = mesh
-        self._changed = changed
+        self._dialling = dialling
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
 
+    def close(self) -> None:
+        """Let nobody new in."""
+        self._closed = True
+
     def opened(self, opened: Opened) -> None:
         """A connection is there."""
         if opened.dialled is None:
-            if self.closed:
+            if self._closed:
                 self._postroom.refuse(opened.connection, "closing", "this broker is shutting down")
                 return
-            if len(self.visitors) + len(self._connections.parties) >= self._settings.connections_max:
+            if len(self._connections) >= self._settings.connections_max:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
         soft = opened.soft
         if soft and not self._mesh.awaits(opened.dialled):
             self._postroom.effect(Close(opened.connection, "the soft link is not to be"))
             return
-        visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        visitor = self._connections.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
@@ -125,7 +130,7 @@ class Reception:
                 brokers=sorted(offer.reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._identities.proofs(self._links.links, self._incarnation) if not soft else {},
+                proofs=self._identities.proofs(self._neighbours, self._incarnation) if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -136,7 +141,7 @@ class Reception:
             RemoteProtocolError: that is no way to greet.
             RequestRefusedError: it is not let in.
         """
-        visitor = self.visitors[connection]
+        visitor = self._connections.visitors[connection]
         if visitor.opened.dialled is not None:
             if visitor.opened.soft:
                 return self._soft_welcomed(connection, visitor, visitor.opened.dialled, message)
@@ -157,7 +162,7 @@ class Reception:
         if not isinstance(message, Hello):
             raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
         _require_version(message.version)
-        if self.closed:
+        if self._closed:
             raise RequestRefusedError("this broker is shutting down", "closing")
         if (
             not 0 < len(message.name) <= NAME_LENGTH_MAX
@@ -187,10 +192,9 @@ class Reception:
             principal,
             RateLimiter(principal.limits, self.requests_of(principal)),
             self._settings.client,
-            self._changed,
+            self._postroom.changed,
             message.secret,
         )
-        del self.visitors[connection]
         self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         client.channel.restart(message.credit)
         self._postroom.aside(
@@ -241,7 +245,7 @@ class Reception:
         """Those who showed wrong tokens and have waited long enough."""
         due = []
         for connection, visitor in list(self.refused.items()):
-            if connection not in self.visitors:
+            if connection not in self._connections.visitors:
                 del self.refused[connection]  # it has gone
             elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
                 del self.refused[connection]
@@ -255,20 +259,19 @@ class Reception:
 
     def _broker(self, connection: int, visitor: Visitor, hello: Hello) -> Link:
         checked = _checked_id(hello.name)
-        known = self._links.links.get(checked)
+        known = self._neighbours.get(checked)
         if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
-            self._links.dialling.verify(known)
+            self._dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
                 f"dialled at {known.address or 'no address'}. If it was set up anew elsewhere: "
                 f"'braid overlay forget {checked}'",
                 "identity",
             )
-        return self._linked(connection, *self._links.accept(connection, hello, visitor.admission))
+        return self._linked(*self._links.accept(connection, hello, visitor.admission))
 
-    def _linked(self, connection: int, link: Link, resumed: bool) -> Link:
+    def _linked(self, link: Link, resumed: bool) -> Link:
         """A greeting has ended with a link."""
-        del self.visitors[connection]
         key = self._identities.key_for(link.name)
         if key and not resumed:
             self._postroom.tell(link, Introduction(key))
@@ -279,14 +282,12 @@ class Reception:
         _require_version(welcome.version)
         _checked_id(welcome.name)
         linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
-        return self._linked(connection, *linked) if linked is not None else None
+        return self._linked(*linked) if linked is not None else None
 
     def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink:
         """Another broker opens a soft link to us."""
         self._links.require_other(_checked_id(hello.name))
-        soft = self._mesh.accept(connection, hello, visitor.admission)
-        del self.visitors[connection]
-        return soft
+        return self._mesh.accept(connection, hello, visitor.admission)
 
     def _soft_welcomed(
         self, connection: int, visitor: Visitor, address: str, message: Message
@@ -297,10 +298,10 @@ class Reception:
             _require_version(message.version)
             soft = self._mesh.welcomed(connection, address, message, visitor.admission)
         else:
-            self._mesh.dial_failed(address)
-        # Without one, the end of the connection is no news: the same address may have been dialled again.
-        del self.visitors[connection]
+            self._mesh.not_to_be(address)
         if soft is None:
+            # Its end is no news any more: the same address may have been dialled again by then.
+            del self._connections.visitors[connection]
             self._postroom.effect(Close(connection, "the soft link is not to be"))
         return soft
 
@@ -312,8 +313,9 @@ class Reception:
             self._requests[principal.name] = known
         return known
 
-    def left(self, client: Client) -> None:
+    def left(self, event: ClientLeft) -> None:
         """A client has gone."""
+        client = event.client
         now_us = self._postroom.now_us
         held = len(client.subscriptions)
         self._postroom.quotas.leave(client.principal, held, client.own_publisher, now_us)
@@ -325,7 +327,11 @@ class Reception:
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""
         oldest = self._postroom.now_us - self._settings.handshake_us_max
-        return [connection for connection, visitor in self.visitors.items() if visitor.since_us < oldest]
+        return [
+            connection
+            for connection, visitor in self._connections.visitors.items()
+            if visitor.since_us < oldest
+        ]
 
 
 def _require_version(version: int) -> None:
