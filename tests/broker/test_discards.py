@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from braid.protocol.messages import PublishDiscarded, Subscribe, SubscribeDurable
+from braid.adaptation import SoftLinkSettings
+from braid.protocol.messages import PublishDiscarded, PublishRefused, Subscribe, SubscribeDurable
 from tests.broker.wire import Network, WireClient
 
 HUGE = 2**62
@@ -53,6 +56,39 @@ def test_a_far_broker_that_cannot_tell_it_from_a_repetition_says_so(names: str) 
     assert again.heard[-1].highest == HUGE  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("strategy", ["S2", "SB"])
+def test_news_of_it_comes_back_over_a_soft_link(strategy: str) -> None:
+    network = Network()
+    names = "ABCD"
+    for place, name in enumerate(names):
+        network.start(
+            name,
+            neighbours=(names[place - 1],) if place else (),
+            store=True,
+            strategy=strategy,
+            delta=0 if strategy == "SB" else 4,
+            soft_links=SoftLinkSettings(fanout=6, review_us=100_000),
+        )
+    network.run(us=2_000_000)
+    network.client("reader", "D").ask(SubscribeDurable(1, "log", "n >= 0"))
+    network.run(us=1_000_000)
+    publisher(network, "A", HUGE).publish({"n": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    network.kill("A")
+    network.start("A")
+    network.run(us=5_000_000)
+    busy = network.client("busy", "A")
+    for number in range(20):
+        busy.publish({"n": number}, acknowledged=True)
+        network.run(us=100_000)
+    assert "D" in network.cores["A"]._mesh.outgoing
+    again = publisher(network, "A", 1)
+    again.publish({"n": 2}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert again.cares == [1]
+    assert discarded(again) == [1]
+
+
 @pytest.mark.parametrize("names", ["A", "AB"])
 def test_a_log_that_cannot_tell_it_from_a_repetition_says_so(names: str) -> None:
     network = line(*names)
@@ -97,3 +133,27 @@ def test_what_waits_to_be_routed_is_not_taken_for_delivered_meanwhile() -> None:
     assert discarded(again) == [1, 2]
     assert told.index("PublishDiscarded") < told.index("Acknowledgement")
     assert reader.values("n") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("strategy", ["S0", "SB"])
+def test_what_has_crossed_too_many_links_has_no_receipt_of_delivery(strategy: str) -> None:
+    network = Network()
+    names = "ABCDE"
+    for place, name in enumerate(names):
+        neighbours = (names[place - 1],) if place else ()
+        network.start(name, neighbours=neighbours, strategy=strategy, hops_max=3, **no_soft_links(strategy))
+    network.run(us=2_000_000)
+    readers = [network.client(f"reader {name}", name) for name in "CE"]
+    for reader in readers:
+        reader.ask(Subscribe(1, "1", "n >= 0"))
+    network.run(us=1_000_000)
+    sender = network.client("p", "A")
+    sender.publish({"n": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert [reader.values("n") for reader in readers] == [[1], []]
+    assert sender.cares == [1]
+    assert [refused.sequences for refused in sender.answers(PublishRefused)] == [[1]]
+
+
+def no_soft_links(strategy: str) -> dict[str, Any]:
+    return {"soft_links": SoftLinkSettings(fanout=2)} if strategy == "SB" else {}

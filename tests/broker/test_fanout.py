@@ -20,7 +20,7 @@ from braid.protocol.messages import (
     Welcome,
 )
 from tests.broker.test_mesh import Copies, follow, mesh_of, subscribed
-from tests.broker.test_mesh_hostile import Stranger
+from tests.broker.test_mesh_hostile import Stranger, trusted_soft_link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,8 +106,7 @@ def test_links_that_are_being_dialled_count() -> None:
         Dial("X3", soft=True),
     ]
     # Nor is there room for others meanwhile.
-    stranger = Stranger(network, "X6", "X1", role="soft")
-    network.run(us=1)
+    stranger = trusted_soft_link(network, "X6", "X1", us=1)
     assert [refused.code for refused in stranger.answers(Refused)] == ["full"]
 
 
@@ -139,7 +138,7 @@ def test_a_primary_link_takes_the_place_of_a_soft_link(strategy: str) -> None:
 def test_primary_links_are_always_possible() -> None:
     network = mesh_of(STAR, fanout=2, strategy="SB")
     assert links_of(network, "H") == 7
-    stranger = Stranger(network, "X1", "H", role="soft")
+    stranger = trusted_soft_link(network, "X1", "H", us=1)
     network.run(us=1)
     assert [refused.code for refused in stranger.answers(Refused)] == ["full"]
 

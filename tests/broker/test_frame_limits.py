@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal
 from braid.protocol import Frame, PublicationBatch, encode_frames, encode_record
 from braid.protocol.limits import FRAME_BYTES_MAX, HEAD_ROOM, carried_bytes
-from braid.protocol.messages import Ask, Done, Failed, Replay, Subscribe, SubscribeDurable, Welcome
+from braid.protocol.messages import (
+    Ask,
+    Done,
+    Failed,
+    PublishRefused,
+    Replay,
+    Subscribe,
+    SubscribeDurable,
+    Welcome,
+)
 from braid.routing.surroundings import Place
 from tests.broker.wire import Network, WireClient
 
@@ -59,6 +69,10 @@ def link_ups(network: Network) -> int:
     return sum(note.what == "link up" for _, note in network.notes)
 
 
+def refused(client: WireClient) -> list[int]:
+    return [number for message in client.answers(PublishRefused) for number in message.sequences]
+
+
 def counted(network: Network, broker: str) -> int:
     oversized: int = network.cores[broker].statistics()["counters"]["oversized"]
     return oversized
@@ -91,6 +105,39 @@ def test_neighbours_that_read_frames_of_unlike_size(small_side_dials: bool, ackn
     assert note.fields["sequences"] == [4]
     if acknowledged:
         assert publisher.cares == list(range(1, 10))
+        # Not everybody has it, so its receipt does not say so.
+        assert refused(publisher) == [4]
+
+
+@pytest.mark.parametrize("strategy", ["S0", "S2", "SB"])
+def test_a_publisher_far_away_hears_that_not_everybody_has_it(strategy: str) -> None:
+    """Also where the publications went over a soft link."""
+    network = Network()
+    names = "ABCDE"
+    for place, name in enumerate(names):
+        network.start(
+            name,
+            neighbours=(names[place - 1],) if place else (),
+            frame_bytes_max=(64 if name == "E" else 1024) * KIB,
+            strategy=strategy,
+            delta=0 if strategy == "SB" else 4 if strategy == "S2" else 1,
+            soft_links=SoftLinkSettings(fanout=6, review_us=100_000),
+        )
+    network.run(us=2_000_000)
+    subscriber, near = subscribed(network, "E"), subscribed(network, "D")
+    publisher = network.client("p", "A")
+    for number in range(20):
+        publisher.publish({"n": number}, acknowledged=True)
+        network.run(us=100_000)
+    assert strategy == "S0" or network.cores["A"]._mesh.outgoing
+    publisher.publish({"n": 20, "s": "x" * 100 * KIB}, acknowledged=True)
+    network.run(us=1_000_000)
+    publisher.publish({"n": 21}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert near.values("n") == list(range(22))
+    assert subscriber.values("n") == [*range(20), 21]
+    assert publisher.cares == list(range(1, 23))
+    assert refused(publisher) == [21]
 
 
 def test_a_batch_is_divided_where_each_of_its_rows_fits() -> None:

@@ -27,11 +27,13 @@ from braid.protocol.messages import (
     Reach,
     Refused,
     Settled,
+    SoftWord,
     Subscribe,
     SyncBegin,
     TablesComplete,
     Unadvertise,
     Unsubscribe,
+    Welcome,
 )
 from braid.routing import surroundings
 from tests.broker.wire import Network, WireClient
@@ -68,6 +70,14 @@ class Stranger(WireClient):
             if isinstance(message, Subscribe | Advertise | Unsubscribe | Unadvertise):
                 self.channel.offer(Done(message.request))
         self.flush()
+
+
+def trusted_soft_link(network: Network, name: str, broker: str, *, us: int = 10_000) -> Stranger:
+    """A soft link in a broker's name that shows the word which that broker has sent ahead."""
+    network.cores[broker]._mesh._words._heard[name] = "the word"
+    stranger = Stranger(network, name, broker, role="soft", proofs={broker: "the word"})
+    network.run(us=us)
+    return stranger
 
 
 class Scene:
@@ -343,6 +353,39 @@ def test_a_soft_link_from_out_of_sight_is_refused(name: str) -> None:
     scene.check()
 
 
+@pytest.mark.parametrize("strategy", ["S1", "S2", "SH", "SB"])
+@pytest.mark.parametrize("word", ["", "guessed"])
+def test_a_stranger_in_the_name_of_a_broker_far_away_gets_nothing(strategy: str, word: str) -> None:
+    scene = Scene(strategy)
+    thief = Stranger(scene.network, "D", "A", role="soft", proofs={"A": word} if word else {})
+    scene.network.run(us=10_000)
+    # A neighbour that D is not behind speaks for it.
+    scene.stranger._say(SoftWord("D", "A", word))
+    scene.network.run(us=10_000)
+    assert not thief.answers(Welcome)
+    scene.check()
+    assert not thief.publications
+
+
+def test_a_soft_link_may_come_before_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network()
+    for name, neighbours in {"A": (), "B": ("A",), "C": ("B",)}.items():
+        network.start(name, neighbours=neighbours, strategy="SB", soft_links=QUICK)
+    network.run(us=1_000_000)
+    late: list[SoftWord] = []
+    monkeypatch.setattr(network.cores["B"]._mesh._words, "hear", lambda link, message: late.append(message))
+    network.cores["A"]._mesh._follow(frozenset({"C"}))
+    network.run(us=10_000)
+    assert late
+    assert "C" not in network.cores["A"]._mesh.outgoing
+    monkeypatch.undo()
+    words = network.cores["B"]._mesh._words
+    words.hear(network.cores["B"]._links.links["A"], late[0])
+    network.run(us=10_000)
+    assert "C" in network.cores["A"]._mesh.outgoing
+    assert "A" in network.cores["C"]._mesh.incoming
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -359,9 +402,8 @@ def test_a_soft_link_from_out_of_sight_is_refused(name: str) -> None:
 )
 def test_a_soft_link_is_for_publications_only(message: Message) -> None:
     scene = Scene("SB")
-    soft = Stranger(scene.network, "D", "A", role="soft")
-    scene.network.run(us=10_000)
-    assert soft.open
+    soft = trusted_soft_link(scene.network, "D", "A")
+    assert soft.answers(Welcome)
     soft.ask(message)
     scene.network.run(us=10_000)
     assert not soft.open

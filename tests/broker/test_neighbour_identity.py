@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from braid.protocol import Frame
@@ -19,6 +21,7 @@ from braid.protocol.messages import (
     SubscribeDurable,
     SyncBegin,
     TablesComplete,
+    Welcome,
 )
 from tests.broker.wire import Network, WireClient
 
@@ -44,9 +47,23 @@ class Stranger(WireClient):
         self._network.from_client(self, [Frame(0, self._hello if hello else message)])
 
 
-def hello_as(name: str, *, brokers: Sequence[str] = (), address: str = "") -> Hello:
+def hello_as(
+    name: str,
+    *,
+    brokers: Sequence[str] = (),
+    address: str = "",
+    incarnation: str = "made up",
+    resumes: str = "",
+) -> Hello:
     return Hello(
-        PROTOCOL_VERSION, "broker", name, "made up", credit=1 << 22, brokers=list(brokers), address=address
+        PROTOCOL_VERSION,
+        "broker",
+        name,
+        incarnation,
+        resumes=resumes,
+        credit=1 << 22,
+        brokers=list(brokers),
+        address=address,
     )
 
 
@@ -95,6 +112,67 @@ def test_a_stranger_in_a_dead_neighbours_name_gives_nothing_up(
     stranger = Stranger(network, "A", hello_as("B"), *more)
     assert [refused.code for refused in stranger.answers(Refused)] == ["identity"]
     require_delivered(network, publisher)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "more", [(SyncBegin(), TablesComplete()), (Goodbye(detach=True),)], ids=["takes", "leaves"]
+)
+def test_what_a_broker_tells_its_clients_proves_nothing(more: tuple[Message, ...], store: bool) -> None:
+    """Every client hears the incarnation of its broker, and could count its sessions."""
+    network, publisher = with_a_dead_neighbour(store=store)
+    told = network.client("spy", "A")
+    network.run(us=10_000)
+    incarnation = told.answers(Welcome)[0].incarnation
+    hellos = [hello_as("B", resumes=f"{incarnation}/{number}") for number in range(1, 10)]
+    # B's own, as its clients knew it while it lived.
+    hellos.append(hello_as("B", incarnation="B-2"))
+    for hello in hellos:
+        stranger = Stranger(network, "A", hello, *more)
+        assert [refused.code for refused in stranger.answers(Refused)] == ["identity"], hello
+    require_delivered(network, publisher)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_nobody_takes_the_place_of_a_neighbour_that_is_there(store: bool) -> None:
+    network = Network()
+    network.start("A", store=store)
+    network.start("B", neighbours=("A",), store=store)
+    network.run(us=2_000_000)
+    reader = network.client("reader", "B")
+    reader.ask(Subscribe(1, "1", "x > 0"))
+    network.run(us=1_000_000)
+    for incarnation in ("made up", "B-2"):
+        hello = hello_as("B", address="B", incarnation=incarnation)
+        stranger = Stranger(network, "A", hello, SyncBegin(), TablesComplete())
+        assert [refused.code for refused in stranger.answers(Refused)] == ["identity"]
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert reader.values("x") == [1]
+    assert publisher.cares == [1]
+
+
+def test_a_neighbour_that_never_heard_of_its_last_session_is_known_by_the_one_before() -> None:
+    """It keeps no data, and nobody can dial it: the name of a session is all it can show."""
+    network = Network()
+    network.start("A")
+    network.start("B", neighbours=("A",))
+    network.run(us=2_000_000)
+    link = network.cores["A"]._links.links["B"]
+    publisher = network.client("p", "A")
+    known = network.cores["B"]._links.links["A"].agreed
+    network.cut("A", "B")
+    link.agreed = ""  # as if too much had waited
+    network.move("B", "nowhere")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.step()
+    for _ in range(3):
+        greeting = hello_as("B", incarnation="B-2", resumes=known)
+        unheard = Stranger(network, "A", greeting)
+        assert unheard.open, unheard.answers(Refused)
+        network.leave(unheard)
+        network.run(us=1_000)
 
 
 def test_a_stranger_after_a_restart_gives_nothing_up() -> None:
@@ -174,6 +252,46 @@ def test_a_broker_that_lost_its_data_is_known_by_its_address_after_a_restart_of_
     network.start("B")
     network.run(us=15_000_000)
     assert network.cores["A"]._links.links["B"].current
+
+
+@pytest.mark.parametrize("b_dials", [("A",), ()], ids=["both dial", "one dials"])
+def test_neighbours_that_both_came_back_without_their_keys_meet_again(b_dials: tuple[str, ...]) -> None:
+    """Neither can prove to the other who it is, but each is found at the address where it was met."""
+    network = Network()
+    network.start("A", neighbours=("B",), store=True)
+    network.start("B", neighbours=b_dials, store=True)
+    network.run(us=2_000_000)
+    old = deepcopy(network.stores["B"])
+    for name in ("A", "B"):
+        network.kill(name)
+        network.stores[name] = MemoryStore(secret=f"another of {name}")
+        network.start(name)
+        network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    network.kill("B")
+    network.stores["B"] = old
+    network.notes.clear()
+    network.start("B")
+    network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert network.cores["B"]._links.links["A"].current
+    assert sum("refused" in note.what for _, note in network.notes) < 10, "nobody knocks without a pause"
+
+
+@pytest.mark.parametrize("more", [(Goodbye(detach=True),), (SyncBegin(), TablesComplete())])
+def test_what_any_client_of_both_brokers_can_know_proves_nothing(more: tuple[Message, ...]) -> None:
+    """Brokers tell clients their incarnations, and names of sessions must not follow from those."""
+    network, publisher = with_a_dead_neighbour(store=True)
+    incarnations = {"A": "A-1", "B": "B-2"}
+    assert network.client("spy", "A").answers(Welcome)[0].incarnation == incarnations["A"]
+    for number in range(1, 10):
+        for broker in incarnations.values():
+            hello = hello_as("B")
+            hello = msgspec.structs.replace(
+                hello, incarnation=incarnations["B"], resumes=f"{broker}/{number}"
+            )
+            Stranger(network, "A", hello, *more)
+    require_delivered(network, publisher)
 
 
 def test_a_broker_with_its_data_may_come_from_another_address() -> None:

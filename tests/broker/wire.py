@@ -218,6 +218,9 @@ class Network:
         self._ends: dict[tuple[str, int], tuple[str, int] | WireClient] = {}
         self._decoders: dict[tuple[str, int], FrameDecoder] = {}
         self._queue: deque[tuple[str, Input]] = deque()
+        self.validate_every = 1
+        """After how many turns a broker is asked whether everything that must hold does."""
+        self._turns = 0
         self._store_queue: deque[tuple[str, BrokerCore, Persist | ReadLog]] = deque()
 
     # Building.
@@ -368,6 +371,9 @@ class Network:
         if core is not None:
             for effect in core.handle(stimulus, self.now_us):
                 self._perform(name, core, effect)
+            if self._turns % self.validate_every == 0:
+                core.validate()
+            self._turns += 1
 
     def _settle(self) -> None:
         for _ in range(STEPS_MAX):

@@ -16,12 +16,14 @@ from braid.protocol.client_effects import (
     Arrived,
     Ended,
 )
-from braid.protocol.client_inbox import CLASSES, Interest, StoredPublication
+from braid.protocol.client_inbox import CLASSES, Inbox, Interest, StoredPublication
 from braid.protocol.codec import Frame
 from braid.protocol.messages import (
     Acknowledgement,
     DropDurable,
+    LogReset,
     Refused,
+    StoredPublications,
 )
 from tests.protocol.scripted_broker import connected, record
 
@@ -374,3 +376,27 @@ def test_rows_of_a_log_that_come_again_at_other_offsets_are_handed_over_once(
                 world.session.made_room(interest)
                 world.act()
     assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_rows_say_after_how_many_resets_of_their_log_they_came() -> None:
+    """Rows of the log that is gone may still wait to be read when a reset is known."""
+    inbox = Inbox()
+    interest = Interest(1, Filter("TRUE"), "block", 100)
+    interest.durable, interest.reader = "log", 7
+
+    def rows(epoch: str, *numbers: int) -> StoredPublications:
+        return StoredPublications(
+            "log", 0, [("p", number, record(number)) for number in numbers], reader=7, epoch=epoch
+        )
+
+    inbox.add(interest)
+    inbox.deliver_stored(rows("A-1", 1, 2), 1)
+    inbox.reset(LogReset("log", 7, 0))
+    inbox.deliver_stored(rows("A-3", 3, 4), 2)
+    read = [row for row in interest.queue if isinstance(row, StoredPublication)]
+    assert [(row.log_resets, row.offset, row["n"]) for row in read] == [
+        (0, 0, 1),
+        (0, 1, 2),
+        (1, 0, 3),
+        (1, 1, 4),
+    ]

@@ -207,7 +207,7 @@ async def _read_on(
     confirming: asyncio.Task[None] | None = None
     confirm_at = time.monotonic() + CONFIRM_S
     last: StoredPublication | None = None
-    acknowledged, epoch, resets = -1, "", 0
+    acknowledged, resets = -1, 0
     while True:
         try:
             rows = await subscription.get_many(ROWS_AT_ONCE_MAX, timeout_s=0.2)
@@ -215,10 +215,9 @@ async def _read_on(
             rows = []
         stored = [row for row in rows if isinstance(row, StoredPublication)]
         for row in stored:
-            if subscription.resets != resets and row.log_epoch != epoch:
+            if row.log_resets != resets:
                 journal.write("reset")
-                resets, acknowledged = subscription.resets, -1
-            epoch = row.log_epoch
+                resets, acknowledged = row.log_resets, -1
             journal.write(f"row {row.offset} {row.publisher} {row.sequence} {row.attributes['price']}")
             if len(row.body or b"") != body_bytes(row.publisher, row.sequence, body_bytes_max):
                 journal.write(f"trouble {row.publisher}/{row.sequence} has a body of {len(row.body or b'')}")

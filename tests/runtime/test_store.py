@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +33,7 @@ from braid.runtime.store.schema import PAGE_BYTES, SCHEMA_VERSION
 from braid.runtime.store.sqlite import DATABASE_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CREATE = CreateLog("orders", "alice", "price > 10", "drop_oldest", 5)
@@ -252,6 +255,42 @@ def test_a_full_disk_changes_nothing_and_can_be_survived(tmp_path: Path) -> None
         store._connection.execute("PRAGMA max_page_count = 1000000")
         store.apply([AppendRows("orders", 5, rows(1000, 5, size=500), 0)])
         assert log_of(store).next_offset == 1005
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As with a quota: the operating system refuses to write more, and there may be more room later."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("beyond_kib", [0, 4, 40, 400])
+def test_a_quota_that_is_used_up_changes_nothing_and_can_be_survived(tmp_path: Path, beyond_kib: int) -> None:
+    with opened(tmp_path) as store:
+        store.apply([CREATE, AppendRows("orders", 0, rows(5), 0)])
+        largest = max(file.stat().st_size for file in tmp_path.iterdir())
+        stored = 5
+        refused = None
+        with files_of_at_most(largest + beyond_kib * 1024):
+            while refused is None:
+                try:
+                    store.apply([AppendRows("orders", stored, rows(10, stored, size=500), 0)])
+                    stored += 10
+                except StoreError as error:
+                    refused = error
+        assert refused.temporary
+        assert log_of(store).next_offset == stored
+        for _ in range(100):
+            store.apply([AppendRows("orders", stored, rows(10, stored, size=500), 0)])
+            stored += 10
+        assert log_of(store).next_offset == stored
+    with opened(tmp_path) as store:
+        found = store.read("orders", 0, None, 1 << 30)
+        assert [(offset, row.sequence) for offset, row in found] == [(each, each) for each in range(stored)]
 
 
 @pytest.mark.parametrize("row", [LogRow("p", 2**63, b""), LogRow("\ud800", 1, b"")])

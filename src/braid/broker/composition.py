@@ -19,6 +19,7 @@ from braid.broker.draining import Draining
 from braid.broker.endings import Endings
 from braid.broker.express import Express
 from braid.broker.identities import Acquaintances, Identities
+from braid.broker.invariants import Invariants
 from braid.broker.link_operations import LinkOperations
 from braid.broker.link_states import LinkStates
 from braid.broker.liveness import Liveness
@@ -38,6 +39,7 @@ from braid.broker.reception import Reception
 from braid.broker.reports import Reports
 from braid.broker.settling import Unsettled
 from braid.broker.soft_links import SoftLinks
+from braid.broker.soft_words import SoftWords
 from braid.broker.streams import StreamDesk
 from braid.broker.turns import Turns
 from braid.errors import RemoteProtocolError
@@ -58,11 +60,13 @@ from braid.protocol.messages import (
     Ping,
     Pong,
     PublishDiscarded,
+    PublishRefused,
     Reach,
     Refused,
     Replay,
     Separate,
     Settled,
+    SoftWord,
     StopReading,
     Subscribe,
     SubscribeDurable,
@@ -110,9 +114,11 @@ class Composition:
         """The arguments are those of `BrokerCore`."""
         # What all of them share.
         self.events = events = told.Events()
-        self.postroom = postroom = Postroom(settings)
+        self.postroom = postroom = Postroom(settings, events)
         self.connections = connections = Connections(postroom)
         neighbours: dict[str, Link] = {}
+        identities = Identities(settings.broker_id, incarnation, seed, store)
+        unsettled, from_sets = Unsettled(), Unsettled()
         self.endings = Endings(postroom, connections, events)
 
         # The network around.
@@ -134,10 +140,15 @@ class Composition:
             self.tables,
             self.endings,
             events,
+            identities.new_session,
+            lambda batch: self.maps.directions_of(
+                unsettled.sources(batch.publisher, batch.sequences.tolist())
+            ),
         )
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
         self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
         self.link_states = LinkStates(postroom, neighbours, self.soft, self.maps)
+        words = SoftWords(postroom, neighbours, self.reachability, identities.new_session)
         self.mesh = MeshDesk(
             incarnation,
             postroom,
@@ -148,12 +159,12 @@ class Composition:
             self.maps,
             self.loads,
             self.link_states,
+            words,
             events,
             lambda: self.links.ready,
         )
 
         # Who comes, and who may do what.
-        identities = Identities(settings.broker_id, store)
         self.reception = Reception(
             incarnation,
             identities,
@@ -164,13 +175,14 @@ class Composition:
             self.links,
             self.mesh,
             self.dialling,
+            words,
+            self.endings.guarded,
         )
         self.liveness = Liveness(postroom)
 
         # Publications.
         seen = DuplicateFilter(window=settings.overtaking_max)
-        unsettled = Unsettled()
-        self.discards = Discards(postroom, seen, unsettled)
+        self.discards = Discards(postroom, seen, unsettled, from_sets)
         self.streams = StreamDesk(postroom, self.subscriptions, self.tables)
         self.durables = DurableDesk(
             settings,
@@ -182,7 +194,7 @@ class Composition:
             kept=store is not None,
         )
         self.acquaintances = Acquaintances(identities, self.dialling, self.durables.keep)
-        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, seen.has)
+        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen.has)
         self.publish = PublishDesk(
             settings.hops_max,
             postroom,
@@ -193,6 +205,7 @@ class Composition:
             self.delegated,
             seen,
             unsettled,
+            from_sets,
             self.discards,
         )
         self.express = Express(
@@ -254,6 +267,16 @@ class Composition:
             check=_check_answers,
             busy=lambda link: self.tables.telling(link.name),
             guard=self.endings.guarded,
+        )
+        self.invariants = Invariants(
+            postroom,
+            connections,
+            self.links,
+            self.subscriptions,
+            self.durables,
+            self.soft,
+            self.turns,
+            self.draining,
         )
         events.use(hearers(self))
 
@@ -324,7 +347,8 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
             broker.delegated.look_again,
             lambda event: broker.publish.release_all(broker.connections.clients),
         ),
-        # Subscriptions.
+        # Publications and subscriptions.
+        told.LeftOut: (broker.discards.left_out,),
         told.Advertised: (lambda event: broker.publish.release(event.client),),
         told.NeighboursTold: (broker.links.tell_completeness,),
         # Maps and soft links.
@@ -367,6 +391,10 @@ class Messages:
             StopReading: broker.durables.stop,
             Ask: broker.operator.ask,
         }
+        self._of_soft_links: Handlers = {
+            PublishDiscarded: broker.discards.further_on,
+            PublishRefused: broker.discards.further_on,
+        }
         self._of_links: Handlers = {
             Unsubscribe: broker.subscriptions.unsubscribe_link,
             Advertise: broker.subscriptions.advertise_link,
@@ -380,7 +408,8 @@ class Messages:
             Nearby: broker.maps.hear_nearby,
             Loads: broker.loads.hear,
             Introduction: broker.acquaintances.introduced,
-            PublishDiscarded: broker.discards.further_on,
+            SoftWord: broker.reception.heard_word,
+            **self._of_soft_links,
         }
 
     def handler(self, party: Party, kind: type) -> Handler:
@@ -389,9 +418,7 @@ class Messages:
         Raises:
             RemoteProtocolError: it makes no sense there.
         """
-        special = self._of_clients if isinstance(party, Client) else self._of_links
-        if isinstance(party, SoftLink):
-            special = {}
+        special = {Client: self._of_clients, SoftLink: self._of_soft_links}.get(type(party), self._of_links)
         handler = self._of_anybody.get(kind) or special.get(kind)
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")

@@ -7,14 +7,14 @@ touches nothing else.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import AccessPolicy
 from braid.broker.composition import Composition
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
-from braid.errors import RemoteProtocolError
+from braid.broker.story import Story
+from braid.errors import InvariantViolated, RemoteProtocolError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.inputs import (
     Closed,
@@ -66,7 +66,7 @@ class BrokerCore:
         Args:
             settings: its choices.
             incarnation: unlike that of every earlier start of a broker with this id.
-            seed: for the chance in its pauses.
+            seed: for the chance in its pauses, and for names that nobody can guess.
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
@@ -101,10 +101,13 @@ class BrokerCore:
         self._draining = parts.draining
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
+        self._invariants = parts.invariants
+        self._story = Story()
         self._review_at_us: int | None = None
         self._tidy_at_us: int | None = None
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
+        self._links.remember((name, "") for name in settings.expected)
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours, dict(store.met_at))
@@ -119,21 +122,36 @@ class BrokerCore:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._postroom.deadline_us and type(stimulus) is Received:
             try:
-                effects = self._express.pass_on(stimulus, now_us)
-                if effects is not None:
+                if (effects := self._express.pass_on(stimulus, now_us)) is not None:
                     return effects
             except RemoteProtocolError as error:
-                self._endings.broken(stimulus.connection, "protocol", str(error))
+                self._endings.wrong(stimulus.connection, error)
                 stimulus = Tick()  # all that is left of this turn
+        self._story.add(stimulus, now_us)
         self._postroom.now_us = now_us
         self._turns.work = 0
-        if not isinstance(stimulus, Received | Tick):
-            self._express.forget()
         if isinstance(stimulus, Received):
-            self._endings.guarded(
-                stimulus.connection, partial(self._take_in, stimulus.connection, stimulus.frames)
-            )
-        elif isinstance(stimulus, Writable):
+            self._endings.guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
+        elif not isinstance(stimulus, Tick):
+            self._express.forget()
+            self._happened(stimulus)
+        self._on_time(now_us)
+        if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
+            self._turns.serve()
+        if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
+            self._express.forget()
+            self._subscriptions.step()
+        if self._tidy_at_us is not None or self._matcher.unfinished:
+            self._tidy(now_us, quiet=isinstance(stimulus, Tick))
+        self._durables.work.collect()
+        effects = self._postroom.collect()
+        self._postroom.deadline_us = self._next_deadline_us()
+        busy = self._links.holding or self._draining.begun or self._turns.waiting
+        self._calm = not busy and self._tidy_at_us is None
+        return effects
+
+    def _happened(self, stimulus: Input) -> None:
+        if isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
             self._reception.opened(stimulus)
@@ -150,31 +168,18 @@ class BrokerCore:
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None
-        elif not isinstance(stimulus, Tick):
+        else:
             raise TypeError(f"{stimulus!r} is no input")
-        self._on_time(now_us)
-        if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
-            self._turns.serve()
-        if self._subscriptions.unfinished and isinstance(stimulus, Tick):
-            self._express.forget()
-            self._subscriptions.step()
-        if self._tidy_at_us is not None or self._matcher.unfinished:
-            self._tidy(now_us, quiet=isinstance(stimulus, Tick))
-        self._durables.work.collect()
-        effects = self._postroom.collect()
-        self._postroom.deadline_us = self._next_deadline_us()
-        busy = self._links.holding or self._draining.begun or self._turns.waiting
-        self._calm = not busy and self._tidy_at_us is None
-        return effects
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
         return self._postroom.deadline_us
 
     def _next_deadline_us(self) -> int:
-        if self._review_at_us is None:
+        due_us = self._review_at_us
+        if due_us is None:
             return 0
-        others = (
+        for at_us in (
             self._postroom.acknowledge_at_us,
             self._dialling.next_us,
             self._tidy_at_us,
@@ -183,8 +188,10 @@ class BrokerCore:
             self._turns.due_us,
             self._reception.next_refusal_us,
             self._postroom.now_us if self._subscriptions.unfinished else None,
-        )
-        return min([self._review_at_us, *(at_us for at_us in others if at_us is not None)])
+        ):
+            if at_us is not None and at_us < due_us:
+                due_us = at_us
+        return due_us
 
     # Messages.
 
@@ -196,8 +203,7 @@ class BrokerCore:
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
             self._express.forget()
-            party = self._reception.greeted(connection, first)
-            frames = frames[1:]
+            party, frames = self._reception.greeted(connection, first), frames[1:]
         if party is not None:
             party.heard(self._postroom.now_us)
             if self._draining.begun and isinstance(party, Client):
@@ -222,7 +228,7 @@ class BrokerCore:
         party = self._connections.parties.get(connection)
         if party is not None:
             self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
-            self._endings.guarded(connection, partial(self._turns.last_words, connection))
+            self._endings.guarded(connection, self._turns.last_words, connection)
         self._endings.closed(connection)
 
     # Time.
@@ -259,7 +265,8 @@ class BrokerCore:
         self._admission.review()
         parties = list(self._connections.parties.values())
         for party in parties:
-            self._publish.tell_apart(party)
+            if party.line.waiting:
+                self._publish.tell_apart(party)
         for party, code, reason in self._liveness.review(parties):
             if party.connection is not None:
                 self._endings.broken(party.connection, code, reason)
@@ -291,6 +298,17 @@ class BrokerCore:
     def ready(self) -> bool:
         """Whether publications are accepted."""
         return self._links.ready and not (self._draining.begun or self._durables.short)
+
+    def validate(self) -> None:
+        """Check everything that must hold between two turns. It looks at all there is: it takes a while.
+
+        Raises:
+            InvariantViolated: what does not hold, with the latest inputs as its story.
+        """
+        found = self._invariants.violations()
+        if found:
+            problem = f"{self.settings.broker_id}: {'; '.join(found)}"
+            raise InvariantViolated(problem, tuple(self._story.lines()))
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""

@@ -54,6 +54,8 @@ class Dialling:
         self._links = links
         self._verifying: dict[str, str] = {}
         """Addresses that are dialled to see who is there, with who should be."""
+        self._verified_us: dict[str, int] = {}
+        """When neighbours were last dialled for that, by their names."""
         self._review()
 
     def remember(self, address: str, broker_id: str = "") -> None:
@@ -116,10 +118,14 @@ class Dialling:
                 self.again(neighbour.address)
 
     def verify(self, link: Link) -> None:
-        """Dial a neighbour where it was met, if that is known and not under way."""
+        """Dial a neighbour where it was met, if that is known and not under way, and not just done."""
+        now_us = self._postroom.now_us
+        if now_us < self._verified_us.get(link.name, 0) + self._settings.redial_us_min:
+            return
+        self._verified_us[link.name] = now_us
         neighbour = self.neighbours.get(link.address)
         if neighbour is not None and neighbour.dial_at_us is not None:
-            neighbour.dial_at_us = self._postroom.now_us
+            neighbour.dial_at_us = now_us
             self._review()
         elif link.address and neighbour is None and link.address not in self._verifying:
             self._verifying[link.address] = link.name
@@ -141,6 +147,11 @@ class Dialling:
         """Who is at an address; empty if that is not known."""
         neighbour = self.neighbours.get(address)
         return neighbour.broker_id if neighbour is not None else ""
+
+    def expected(self, address: str) -> str:
+        """Who should be at an address: who was met there, or says that it is there; empty if nobody."""
+        found = self.name_of(address) or self._verifying.get(address, "")
+        return found or next((link.name for link in self._links.values() if link.address == address), "")
 
     def resumable(self, address: str) -> Link | None:
         """The link that a dialled connection could go on with."""

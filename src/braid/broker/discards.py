@@ -1,9 +1,10 @@
-"""Who hears of publications that were taken for repetitions?
+"""Who hears of publications that were taken for repetitions, or could not be passed on?
 
 A receipt that says nothing means that a publication was delivered. So what was not has to be told to whoever
 published it: by its own broker whatever is discarded, and by brokers further on, and by logs, what is so old
-that they cannot tell it from a repetition. (What they know to have had before was delivered.) News
-from further on goes back the way the publication came, as long as somebody waits for it.
+that they cannot tell it from a repetition. (What they know to have had before was delivered.) The same holds
+for what is too large for a broker on the way. News from further on goes back the way the publication came, as
+long as somebody waits for it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from braid.broker.parties import Client, Link
-from braid.protocol.messages import PublishDiscarded
+from braid.broker.parties import Client, Link, SoftLink
+from braid.protocol.messages import PublishDiscarded, PublishRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from braid.broker.events import LeftOut
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settling import Unsettled
@@ -30,7 +32,8 @@ __all__ = ["Discards"]
 class Discards:
     """Tells publishers what went nowhere."""
 
-    def __init__(self, postroom: Postroom, seen: DuplicateFilter, unsettled: Unsettled) -> None:
+    def __init__(self, postroom: Postroom, seen: DuplicateFilter, *unsettled: Unsettled) -> None:
+        """`unsettled`: where to look for those who wait for a publication."""
         self._postroom = postroom
         self._seen = seen
         self._unsettled = unsettled
@@ -44,7 +47,7 @@ class Discards:
             known = [sequence for sequence in sequences if seen.has(publisher, sequence)]
             self._tell(source, PublishDiscarded(publisher, known, highest))
             self._tell(source, PublishDiscarded(publisher, too_old, highest, known=False))
-        elif isinstance(source, Link) and batch.acknowledged:
+        elif isinstance(source, Link | SoftLink) and batch.acknowledged:
             self._tell(source, PublishDiscarded(publisher, too_old, highest, known=False))
 
     def kept(self, client: Client, batch: PublicationBatch) -> PublicationBatch:
@@ -64,24 +67,40 @@ class Discards:
         rows = [row for row, sequence in enumerate(sequences) if not seen.discards(publisher, sequence)]
         return batch.select(np.array(rows, np.int64))
 
-    def in_log(
-        self, source: Party, batch: PublicationBatch, stored: DuplicateFilter, sequences: Sequence[int]
+    def further_in(
+        self, source: Party, batch: PublicationBatch, had: DuplicateFilter, sequences: Sequence[int]
     ) -> None:
-        """A log has not stored publications of a batch."""
+        """A log, or the clients of a broker in a set, did not get publications because of what they had."""
         publisher = batch.publisher
-        too_old = [sequence for sequence in sequences if not stored.has(publisher, sequence)]
-        message = PublishDiscarded(publisher, too_old, stored.highest(publisher) or 0, known=False)
-        if isinstance(source, Client) or (isinstance(source, Link) and batch.acknowledged):
+        too_old = [sequence for sequence in sequences if not had.has(publisher, sequence)]
+        message = PublishDiscarded(publisher, too_old, had.highest(publisher) or 0, known=False)
+        if isinstance(source, Client) or batch.acknowledged:
             self._tell(source, message)
 
-    def further_on(self, _: Link, message: PublishDiscarded) -> None:
-        """A neighbour says that something was discarded there, or further on."""
-        for source in self._unsettled.sources(message.publisher, message.sequences):
-            if isinstance(source, Client | Link):
+    def left_out(self, event: LeftOut) -> None:
+        """Publications are too large for what a broker reads, and are not sent to it."""
+        party, batch = event.party, event.batch
+        if batch.acknowledged and not isinstance(party, Client):
+            reason = (
+                f"the broker {party.name} reads frames of {party.channel.frame_bytes_max:,} bytes at most"
+            )
+            sequences = batch.sequences.tolist()
+            self.further_on(party, PublishRefused(batch.publisher, sequences, "oversized", reason))
+
+    def looped(self, source: Party, batch: PublicationBatch) -> None:
+        """Publications have crossed as many links as they may, and go no further."""
+        if batch.acknowledged:
+            reason = f"they crossed {batch.hops} links, and go no further"
+            self._tell(source, PublishRefused(batch.publisher, batch.sequences.tolist(), "hops", reason))
+
+    def further_on(self, _: Party, message: PublishDiscarded | PublishRefused) -> None:
+        """A broker we have a link to says that something was discarded, or left out, there or further on."""
+        for unsettled in self._unsettled:
+            for source in unsettled.sources(message.publisher, message.sequences):
                 self._tell(source, message)
 
-    def _tell(self, party: Client | Link, message: PublishDiscarded) -> None:
+    def _tell(self, party: Party, message: PublishDiscarded | PublishRefused) -> None:
         if message.sequences and party.connection is not None:
-            if isinstance(party, Client):
+            if isinstance(party, Client) and isinstance(message, PublishDiscarded):
                 self._postroom.counters.discarded += len(message.sequences)
             self._postroom.tell(party, message)

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from braid.broker.reception import Reception
     from braid.broker.soft_links import SoftLinks
 
-__all__ = ["REVIEW_US", "Draining"]
+__all__ = ["DRAINING", "REVIEW_US", "Draining"]
 
 # How soon it is looked again whether everything has been taken.
 REVIEW_US = 20_000
 
-_REASON = "draining"
+DRAINING = "draining"
+"""Why nobody gets credit from a broker that is to stop."""
 
 
 class Draining:
@@ -80,7 +81,7 @@ class Draining:
             *self._soft.all(),
         ]
         for party in parties:
-            party.channel.hold_credit(_REASON)
+            party.channel.hold_credit(DRAINING)
         self._postroom.note("info", "draining")
 
     def admitted(self, client: Client, frames: Sequence[Frame]) -> Sequence[Frame]:

@@ -6,7 +6,7 @@ event, and decided by those who keep them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braid.broker.events import ClientLeft, ConnectionEnded, Detached, DialFailed, LinkLost, SoftLinkEnded
 from braid.broker.parties import Client, Link, SoftLink
@@ -44,10 +44,10 @@ class Endings:
         self._connections = connections
         self._events = events
 
-    def guarded(self, connection: int, action: Callable[[], None]) -> None:
+    def guarded(self, connection: int, action: Callable[..., object], *arguments: Any) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
-            action()
+            action(*arguments)
         except (RemoteProtocolError, RequestRefusedError) as error:
             self.wrong(connection, error)
 

@@ -17,7 +17,7 @@ from braid.errors import LocalProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from braid.broker.parties import Client, Link, Release, SoftLink
+    from braid.broker.parties import Client, Link, Party, Release, SoftLink
     from braid.protocol import PublicationBatch
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Event",
     "Events",
     "InterestKnown",
+    "LeftOut",
     "LinkBegun",
     "LinkLost",
     "LinkOpening",
@@ -165,7 +166,15 @@ class Ready:
     """Publications of clients are accepted from now on."""
 
 
-# Subscriptions.
+# Publications and subscriptions.
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Publications are too large for a party; those who wait for them do not know yet."""
+
+    party: Party
+    batch: PublicationBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +226,7 @@ Event: TypeAlias = (
     | CopyStranded
     | ReachChanged
     | Ready
+    | LeftOut
     | Advertised
     | NeighboursTold
     | MapChanged

@@ -50,8 +50,9 @@ class _Watch:
         if channel.peer_received != self.arrived or not channel.under_way:
             self.arrived, self.arrived_us = channel.peer_received, now_us
         waits = channel.waiting_bytes and not channel.holding
-        if channel.moved_bytes != self.sent or not waits:
-            self.sent, self.sent_us = channel.moved_bytes, now_us
+        moved_bytes = channel.moved_bytes
+        if moved_bytes != self.sent or not waits:
+            self.sent, self.sent_us = moved_bytes, now_us
 
 
 class Liveness:
@@ -79,7 +80,7 @@ class Liveness:
             connection = party.connection
             if connection is None:
                 continue
-            if isinstance(party, Link | SoftLink):
+            if isinstance(party, (Link, SoftLink)):
                 self._watches[connection] = watches.get(connection) or _Watch(now_us)
             silent_us = now_us - party.heard_at_us
             if silent_us > 3 * heartbeat_us:

@@ -18,7 +18,7 @@ from braid.protocol.messages import Nearby
 from braid.routing import HERE, Anchor, Place, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from braid.broker.events import Event, Events, LinkBegun, LinkOpening, LinkRemoved
     from braid.broker.parties import Party
@@ -151,6 +151,11 @@ class Maps:
                 party.direction = overlay.toward(party.name)
             return party.direction
         return None
+
+    def directions_of(self, parties: Iterable[Party]) -> set[str]:
+        """The neighbours in whose directions some parties lie."""
+        directions = {self.direction_of(party) for party in parties}
+        return {direction for direction in directions if direction is not None}
 
     def on_the_way_to(self, broker: str) -> Link | None:
         """The neighbour on the primary path to a broker of the map."""

@@ -10,7 +10,6 @@ which publications it has delivered for a set, so that its clients get each once
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from braid.broker.delegations import Delegation
+    from braid.broker.discards import Discards
     from braid.broker.events import CopyStranded, Event
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party, Release
@@ -51,16 +51,18 @@ class DelegatedDesk:
         postroom: Postroom,
         links: Readiness,
         mesh: MeshDesk,
+        discards: Discards,
         seen_on_tree: Callable[[str, int], bool],
     ) -> None:
         """`seen_on_tree`: whether a publication has been here as a copy along the tree."""
+        self._discards = discards
         self._seen_on_tree = seen_on_tree
         self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was delivered here for a set."""
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
-        self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
+        self._lobby: list[tuple[PublicationBatch, Release | None, int]] = []
         self._lobby_bytes = 0
         self._bottleneck = Bottleneck("the lobby")
 
@@ -117,7 +119,7 @@ class DelegatedDesk:
         delegation = self.delegation(batch)
         repeated = False
         if delegation.here:
-            fresh = self._not_delivered(batch)
+            fresh = self._not_delivered(source, batch)
             repeated = fresh is not batch
             if fresh is not None:
                 deliver_here(source, fresh, pending)
@@ -249,14 +251,20 @@ class DelegatedDesk:
 
     # What is done here.
 
-    def _not_delivered(self, batch: PublicationBatch) -> PublicationBatch | None:
+    def _not_delivered(self, source: Party, batch: PublicationBatch) -> PublicationBatch | None:
         """The rows that clients here have not had."""
         publisher = batch.publisher
-        fresh = [
-            row
-            for row, sequence in enumerate(_sequences(batch))
-            if not self._seen_on_tree(publisher, sequence) and self.delivered.is_new(publisher, sequence)
-        ]
+        fresh: list[int] = []
+        gone: list[int] = []
+        for row, sequence in enumerate(_sequences(batch)):
+            if self._seen_on_tree(publisher, sequence):
+                continue
+            if self.delivered.is_new(publisher, sequence):
+                fresh.append(row)
+            else:
+                gone.append(sequence)
+        if gone:
+            self._discards.further_in(source, batch, self.delivered, gone)
         self._postroom.counters.duplicates += len(batch) - len(fresh)
         if not fresh:
             return None
@@ -292,7 +300,7 @@ class DelegatedDesk:
 
     def look_again(self, _: Event | None = None) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
-        waiting, self._lobby = self._lobby, deque()
+        waiting, self._lobby = self._lobby, []
         self._lobby_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)

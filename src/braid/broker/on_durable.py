@@ -435,7 +435,7 @@ class DurableDesk:
         if len(rows) < len(batch):
             stored = {row.sequence for row in rows}
             others = [each for each in batch.sequences.tolist() if each not in stored]
-            self._discards.in_log(source, batch, log.stored, others)
+            self._discards.further_in(source, batch, log.stored, others)
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:

@@ -53,7 +53,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from braid.broker.admission import Admission
     from braid.broker.connections import Connections
@@ -98,6 +98,8 @@ class LinkDesk:
         tables: where that is kept.
         endings: ends connections.
         events: tells others what has happened.
+        new_session: a name for a session that nobody can guess.
+        came_from: behind which neighbours the sources of something lie that is not settled.
     """
 
     def __init__(
@@ -112,9 +114,10 @@ class LinkDesk:
         tables: RoutingTables,
         endings: Endings,
         events: Events,
+        new_session: Callable[[], str],
+        came_from: Callable[[PublicationBatch], Container[str]],
     ) -> None:
         self.links = links
-        self._sessions = 0
         self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
@@ -130,6 +133,8 @@ class LinkDesk:
         self._tables = tables
         self._endings = endings
         self._events = events
+        self._new_session = new_session
+        self._came_from = came_from
         self._strangers: dict[str, Link] = {}
         """What is kept for neighbours that have not been met since the start, by their addresses."""
 
@@ -208,9 +213,10 @@ class LinkDesk:
         link = self._link(hello.name)
         resumed = bool(link.agreed) and hello.resumes == link.agreed
         link.address = hello.address or link.address
+        if hello.resumes in (link.latest, link.named):
+            link.named = hello.resumes
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
-        self._sessions += 1
-        self._begin(link, hello, "" if resumed else f"{self._incarnation}/{self._sessions}")
+        self._begin(link, hello, "" if resumed else self._new_session())
         link.dialled = False
         self._connections.enter(connection, link, hello.frame_bytes_max, admission)
         reach = self._reachability.reach(link)
@@ -338,7 +344,8 @@ class LinkDesk:
             self._subscriptions.announce_anything()
         link.channel.restart(greeting.credit)
         link.line.clear()
-        link.agreed, link.incarnation = session, greeting.incarnation
+        link.agreed = link.latest = session
+        link.incarnation = greeting.incarnation
         link.session += 1
         self._postroom.tell(link, SyncBegin())
 
@@ -466,6 +473,11 @@ class LinkDesk:
         yield from (link for link in self.links.values() if link.holding)
         yield from self._strangers.values()
 
+    @property
+    def strangers(self) -> Collection[Link]:
+        """What stands for neighbours that have not been met since the start."""
+        return self._strangers.values()
+
     def _review_strangers(self) -> None:
         """Begin to keep publications for neighbours that are to be met, and hand over what was kept."""
         unmet = set(self._reachability.unmet())
@@ -481,6 +493,9 @@ class LinkDesk:
             else:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.holding else self._wanted(link, batch)
+                    if name in self._came_from(batch):
+                        # As a repetition it would be settled when its first copy is, and that one waits here.
+                        wanted = None
                     if wanted is not None:
                         self._postroom.pass_on(link, wanted, care, None)
                     elif care is not None:
@@ -490,7 +505,9 @@ class LinkDesk:
     def tell_completeness(self, _: Event | None = None) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
         unknown = sum(link.unknown for link in self.links.values())
-        unmet = self._unmet()
+        # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
+        # would forget those behind one that is away.
+        unmet = bool(self._reachability.unmet())
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
             if complete and not link.told_complete and self._tables.telling(link.name):
@@ -500,20 +517,12 @@ class LinkDesk:
                 self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
         self.review_readiness()
 
-    def _unmet(self) -> bool:
-        """Whether there are neighbours to dial that have not been met, and there is time to wait for them."""
-        if self.started_at_us is None:
-            return bool(self._dialling.neighbours)
-        if self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max:
-            return False
-        return bool(self._reachability.unmet())
-
     def review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._unmet() and all(link.met for link in self.links.values())):
+        if over or (not self._reachability.unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
             self._events.tell(Ready())

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from braid.broker.parties import Link, Party
     from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
+    from braid.broker.soft_words import SoftWords
     from braid.protocol.messages import Hello
     from braid.routing import MultipathForwarding
 
@@ -60,6 +61,7 @@ class MeshDesk:
         maps: who is in sight.
         loads: how busy brokers are.
         link_states: who is told which links there are.
+        words: prove that a soft link is this broker's.
         events: tells others what has changed.
         ready: whether this broker knows enough to be linked to.
     """
@@ -75,6 +77,7 @@ class MeshDesk:
         maps: Maps,
         loads: LoadReports,
         link_states: LinkStates,
+        words: SoftWords,
         events: Events,
         ready: Callable[[], bool],
     ) -> None:
@@ -99,6 +102,7 @@ class MeshDesk:
         self._soft = soft
         self._loads = loads
         self._link_states = link_states
+        self._words = words
         self._events = events
         self._ready = ready
         self._planner = self._new_planner()
@@ -240,6 +244,7 @@ class MeshDesk:
             address = self._surroundings.address_of(broker)
             if address and address not in self._dialled:
                 self._soft.dialled(self._new_soft(broker, address))
+                self._words.send(broker)
                 self._postroom.effect(
                     Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)
                 )
@@ -280,6 +285,11 @@ class MeshDesk:
     def awaits(self, address: str | None) -> bool:
         """Whether a soft link that this address was dialled for is still to be."""
         return address in self._soft.dialling
+
+    def proofs(self, address: str) -> dict[str, str]:
+        """What proves to the broker for which this address was dialled that the soft link is ours."""
+        soft = self._soft.dialling.get(address)
+        return self._words.given(soft.name) if soft is not None else {}
 
     def welcomed(
         self, connection: int, address: str, welcome: Welcome, admission: Admission
@@ -353,14 +363,21 @@ class MeshDesk:
 
     # Soft links: those of others.
 
+    def require_sight(self, broker: str) -> None:
+        """Refuse a soft link from a broker if we could not tell from where its publications come.
+
+        Raises:
+            RequestRefusedError: it is not in sight.
+        """
+        if not self._ready() or broker not in self._surroundings.map():
+            raise RequestRefusedError(f"{broker!r} is not in sight from here", "sight")
+
     def accept(self, connection: int, hello: Hello, admission: Admission) -> SoftLink:
         """Another broker opens a soft link to us.
 
         Raises:
-            RequestRefusedError: we could not tell from where its publications come, or there is no room.
+            RequestRefusedError: there is no room.
         """
-        if not self._ready() or hello.name not in self._surroundings.map():
-            raise RequestRefusedError(f"{hello.name!r} is not in sight from here", "sight")
         before = self._soft.require_room_for(hello.name)
         if before is not None:
             # It would not open another one if it still had that.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from braid.protocol.duplicates import DuplicateFilter
     from braid.routing import Forwarding
 
-__all__ = ["PublishDesk"]
+__all__ = ["UNROUTED", "PublishDesk"]
 
 UNROUTED = "unrouted"
 """Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
@@ -90,6 +90,7 @@ class PublishDesk:
         delegated: DelegatedDesk,
         seen: DuplicateFilter,
         unsettled: Unsettled,
+        from_sets: Unsettled,
         discards: Discards,
     ) -> None:
         self._mesh = mesh
@@ -113,6 +114,8 @@ class PublishDesk:
         self._left_behind: list[Client] = []
         self._unsettled = unsettled
         self._unsettled_here = Unsettled()
+        self._from_sets = from_sets
+        """Where copies for sets came from; nothing that comes again waits for these."""
         self.discards = discards
 
     def _meant(self, broker: str, publications: int) -> None:
@@ -308,8 +311,10 @@ class PublishDesk:
     def _delegated_arrived(
         self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None
     ) -> None:
+        if pending is not None:
+            self._from_sets.enter(batch, pending, link)
         if batch.hops >= self._hops_max:
-            self._looped(batch)
+            self._looped(link, batch)
         else:
             earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
             if self._delegated.arrived(link, batch, pending, self.deliver_here) and pending is not None:
@@ -404,7 +409,7 @@ class PublishDesk:
                 return None
             batch = batch.select(fresh)
         if batch.hops >= self._hops_max:
-            self._looped(batch)
+            self._looped(source, batch)
             if pending is not None:
                 pending.release()
             return None
@@ -414,8 +419,9 @@ class PublishDesk:
             self._wait_here(route)
         return route
 
-    def _looped(self, batch: PublicationBatch) -> None:
+    def _looped(self, source: Party, batch: PublicationBatch) -> None:
         self._postroom.counters.looped += len(batch)
+        self.discards.looped(source, batch)
         self._postroom.note(
             "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
         )

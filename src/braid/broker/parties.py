@@ -144,8 +144,10 @@ class Link(Party):
         "dialled",
         "elsewhere",
         "incarnation",
+        "latest",
         "met",
         "missing",
+        "named",
         "outstanding",
         "reaches",
         "reaches_digests",
@@ -172,6 +174,11 @@ class Link(Party):
         self.address = ""
         self.agreed = ""
         """The name of the session that the channel is in, as both ends know it; empty in the stage DOWN."""
+        self.latest = ""
+        """The name of the session that began last, also when it was given up since."""
+        self.named = ""
+        """The latest session that the peer has shown to know: it may never have heard of the one that began
+        last."""
         self.incarnation = ""
         """The peer's, in the last session."""
         self.dialled = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.events import LeftOut
 from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
 from braid.broker.quotas import Quotas
 from braid.errors import RequestRefusedError
@@ -22,7 +23,7 @@ from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Failed, Refused
 
 if TYPE_CHECKING:
-    from braid.broker.events import ClientLeft
+    from braid.broker.events import ClientLeft, Events
     from braid.broker.settings import BrokerSettings
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
@@ -76,8 +77,9 @@ class Counters:
 class Postroom:
     """Collects what a turn leads to."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, events: Events) -> None:
         self.settings = settings
+        self._events = events
         self.counters = Counters()
         self.quotas = Quotas()
         """What each principal has of what it may have only so much of."""
@@ -85,7 +87,8 @@ class Postroom:
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
         self._changed: dict[Party, None] = {}
-        self._unacknowledged: dict[Party, None] = {}
+        self.unacknowledged: dict[Party, None] = {}
+        """Those who are told in a while how far what they sent has come."""
         self.acknowledge_at_us: int | None = None
         """When waiting acknowledgements go out at the latest."""
         self.deadline_us = 0
@@ -124,8 +127,8 @@ class Postroom:
 
     def acknowledge_later(self, party: Party) -> None:
         """Acknowledge what has come from a party in a while, together with what else may come."""
-        if party not in self._unacknowledged:
-            self._unacknowledged[party] = None
+        if party not in self.unacknowledged:
+            self.unacknowledged[party] = None
             party.channel.telling = True
             if self.acknowledge_at_us is None:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
@@ -280,11 +283,12 @@ class Postroom:
         """The subscriptions of a client that hold up others and have not moved for too long."""
         if not isinstance(party, Client):
             return []
+        behind = party.behind
+        if not behind:
+            return behind
         since_us = self.now_us - self.settings.stall_us_max
         return [
-            each
-            for each in party.behind
-            if each.behind_since_us is not None and each.behind_since_us < since_us
+            each for each in behind if each.behind_since_us is not None and each.behind_since_us < since_us
         ]
 
     def open(self, bottleneck: Bottleneck) -> None:
@@ -299,7 +303,7 @@ class Postroom:
             if isinstance(reason, Bottleneck):
                 reason.forget(party)
         self._changed.pop(party, None)
-        self._unacknowledged.pop(party, None)
+        self.unacknowledged.pop(party, None)
         party.channel.telling = False
 
     def acknowledged(self, party: Party, message: Acknowledgement) -> None:
@@ -328,7 +332,7 @@ class Postroom:
         """Everything this turn leads to."""
         if self.acknowledge_at_us is not None and self.now_us >= self.acknowledge_at_us:
             self.acknowledge_at_us = None
-            overdue, self._unacknowledged = self._unacknowledged, {}
+            overdue, self.unacknowledged = self.unacknowledged, {}
             for party in overdue:
                 party.channel.telling = False
                 self._write(party, acknowledge=True)
@@ -351,6 +355,7 @@ class Postroom:
         left_out, party.channel.left_out = party.channel.left_out, []
         for batch, care in left_out:
             self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
+            self._events.tell(LeftOut(party, batch))
             if care is not None:
                 care()
 
@@ -386,7 +391,7 @@ class Postroom:
             told = party.channel.acknowledgement()
             if told is not None:
                 frames.append(Frame(0, told))
-            self._unacknowledged.pop(party, None)
+            self.unacknowledged.pop(party, None)
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)

@@ -27,7 +27,7 @@ from braid.protocol.effects import Close, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Hello, Introduction, Refused, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from braid.broker.access import AccessPolicy, Principal
     from braid.broker.connections import Connections
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Link, Party, SoftLink
     from braid.broker.postroom import Postroom
+    from braid.broker.soft_words import SoftWords
     from braid.protocol.inputs import Opened
-    from braid.protocol.messages import Message
+    from braid.protocol.messages import Message, SoftWord
 
 __all__ = ["Reception", "Visitor"]
 
@@ -59,6 +60,8 @@ class Visitor:
     refusal: AuthenticationError | None = None
     """What it hears at `refused_at_us`, if it showed a wrong token."""
     refused_at_us: int = 0
+    soft: Hello | None = None
+    """The greeting of a soft link, while the word that proves it has not come yet."""
 
 
 class Reception:
@@ -75,7 +78,23 @@ class Reception:
         links: LinkDesk,
         mesh: MeshDesk,
         dialling: Dialling,
+        words: SoftWords,
+        guard: Callable[..., None],
     ) -> None:
+        """
+        Args:
+            incarnation: of this broker.
+            identities: know whether a neighbour is who it says.
+            access: who may do what.
+            postroom: where answers go.
+            connections: who is here.
+            neighbours: the links by their names.
+            links: take over the greetings of neighbours.
+            mesh: takes over those of soft links.
+            dialling: dials where a neighbour should be.
+            words: prove that a soft link is opened by whom it says.
+            guard: runs what a visitor's mistake may end, which then ends that connection.
+        """
         self._closed = False
         """Nobody new is let in."""
         self._settings = postroom.settings
@@ -92,6 +111,8 @@ class Reception:
         self._links = links
         self._mesh = mesh
         self._dialling = dialling
+        self._words = words
+        self._guard = guard
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
@@ -117,6 +138,7 @@ class Reception:
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
+            expected = self._dialling.expected(opened.dialled) if not soft else ""
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -130,7 +152,11 @@ class Reception:
                 brokers=sorted(offer.reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._identities.proofs(self._neighbours, self._incarnation) if not soft else {},
+                proofs=self._mesh.proofs(opened.dialled)
+                if soft
+                else self._identities.proofs(self._neighbours),
+                ticket=self._identities.ticket_for(expected) if expected else "",
+                returned=self._identities.returned() if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -261,6 +287,7 @@ class Reception:
         checked = _checked_id(hello.name)
         known = self._neighbours.get(checked)
         if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
+            self._identities.take_ticket(checked, hello.ticket)
             self._dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
@@ -272,9 +299,9 @@ class Reception:
 
     def _linked(self, link: Link, resumed: bool) -> Link:
         """A greeting has ended with a link."""
-        key = self._identities.key_for(link.name)
-        if key and not resumed:
-            self._postroom.tell(link, Introduction(key))
+        if not resumed:
+            key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
+            self._postroom.tell(link, Introduction(key, ticket))
         self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
@@ -284,9 +311,20 @@ class Reception:
         linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
         return self._linked(*linked) if linked is not None else None
 
-    def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink:
-        """Another broker opens a soft link to us."""
+    def heard_word(self, link: Link, message: SoftWord) -> None:
+        """A broker says that it opens a soft link, which may have come before its word."""
+        self._words.hear(link, message)
+        for connection, visitor in list(self._connections.visitors.items()):
+            if visitor.soft is not None and visitor.soft.name == message.sender:
+                self._guard(connection, self._soft, connection, visitor, visitor.soft)
+
+    def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink | None:
+        """Another broker opens a soft link to us; None if the word that proves that is still to come."""
         self._links.require_other(_checked_id(hello.name))
+        self._mesh.require_sight(hello.name)
+        if self.access.is_open and not self._words.proved(hello):
+            visitor.soft = hello
+            return None
         return self._mesh.accept(connection, hello, visitor.admission)
 
     def _soft_welcomed(

@@ -38,7 +38,7 @@ def checked_strategy(name: str, delta: int) -> str:
     return name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerSettings:
     """The choices of one broker."""
 
@@ -48,6 +48,9 @@ class BrokerSettings:
     """Where neighbours and clients can reach it, as it is told to others."""
     neighbours: tuple[str, ...] = ()
     """Addresses of brokers to link to. One side of a link is enough. The network must stay a tree."""
+    expected: tuple[str, ...] = ()
+    """Ids of neighbours that link to this one. A broker that has lost its data, or keeps none, does not know
+    them otherwise, and would give receipts and answers that hold for those only whom it has met again."""
     link_token: str = ""
     """The token that this broker shows to its neighbours, if they ask for one. A certificate is better: it
     never crosses the wire."""
@@ -138,6 +141,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         checked_broker_id(self.broker_id)
+        if self.broker_id in {checked_broker_id(name) for name in self.expected}:
+            raise ConfigurationError(f"{self.broker_id} cannot be expected as its own neighbour")
         if self.delta == 0:
             object.__setattr__(self, "delta", STRATEGIES.get(self.strategy, 1))
         if not 1 <= self.delta <= DELTA_MAX:

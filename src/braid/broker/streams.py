@@ -107,6 +107,7 @@ class StreamDesk:
         for name, request in separated.items():
             key = client.subscriptions.pop(name, None)
             if key is not None:
+                self._postroom.quotas.subscribed(client.principal, -1)
                 self._subscriptions.withdraw(key)
                 self._postroom.tell(client, Failed(request, "slow", reason))
         self._postroom.note(

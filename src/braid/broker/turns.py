@@ -36,7 +36,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from braid.broker.parties import Party
@@ -228,11 +228,7 @@ class Turns:
 
     def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
-        if len(frames) == 1 and type(frames[0].body) is PublicationBatch:  # by far the most frequent
-            handled = 1
-            self._batches(party, frames if party.channel.accept(frames[0]) else ())
-        else:
-            handled = self._handle_runs(party, frames, work_max)
+        handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
             if not party.line:
@@ -243,10 +239,9 @@ class Turns:
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle neighbouring frames of one kind together."""
         handled = 0
-        for kind, group in groupby(frames, key=_kind):
+        for kind, run in _runs(frames):
             if party.connection is None:
                 return len(frames)  # something before has ended it
-            run = list(group)
             if kind is PublicationBatch:
                 self._batches(party, [frame for frame in run if party.channel.accept(frame)])
             elif kind in _ROUTINE:
@@ -325,6 +320,13 @@ class Turns:
     def _rest_us(self) -> int:
         """How long nothing is read from those in line, if nothing else is said: until the next review."""
         return 3 * self._postroom.settings.heartbeat_us
+
+
+def _runs(frames: Sequence[Frame]) -> Iterable[tuple[type, Sequence[Frame]]]:
+    """Neighbouring frames of one kind, with that kind."""
+    if len(frames) == 1:  # by far the most frequent
+        return ((type(frames[0].body), frames),)
+    return ((kind, list(run)) for kind, run in groupby(frames, key=_kind))
 
 
 def _kind(frame: Frame) -> type:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from braid.matching.axis import Axis
 
-__all__ = ["CHUNK_WORDS", "Interner", "Lookup", "SecondLook"]
+__all__ = ["CHUNK_WORDS", "Interner", "Lookup", "SecondLook", "SingleLook"]
 
 # So many words of intermediate results: 256 KiB.
 CHUNK_WORDS = 32_768
@@ -37,6 +37,14 @@ class SecondLook(Protocol):
         ...
 
 
+class SingleLook(Protocol):
+    """The same for one publication and one row."""
+
+    def __call__(self, row: int, box: bool) -> bool:
+        """Whether the publication satisfies the filter; `box` tells whether the row's box is in doubt."""
+        ...
+
+
 class Interner:
     """Small numbers for the values that filters of a segment want of one attribute."""
 
@@ -48,6 +56,10 @@ class Interner:
     def code(self, key: Any) -> int:
         """The number of a key (see `point_key`), a new one if need be."""
         return self._codes.setdefault(key, len(self._codes))
+
+    def code_of(self, value: Any) -> int:
+        """The number of a value, -1 if no filter asks for it."""
+        return self._codes.get(point_key(value), -1)
 
     def codes_of(self, values: list[Any]) -> npt.NDArray[np.int64]:
         """The number of each value, -1 where no filter asks for it."""

@@ -45,10 +45,13 @@ class StoredPublication(Publication):
     """A publication of a durable subscription: `offset` is its place in the log.
 
     Offsets may be given again, such as after a restore from backup; `log_epoch` then tells the rows apart.
+    `log_resets` is how often this reader's log had turned out to be another one when the row came: where it
+    rises from one row to the next, offsets begin anew. `Subscription.resets` may be ahead of what is queued.
     """
 
     offset: int = -1
     log_epoch: str = ""
+    log_resets: int = 0
 
 
 class _Hold:
@@ -459,6 +462,7 @@ class Inbox:
                     row.epoch,
                     offset,
                     stored.epoch,
+                    interest.resets,
                 )
             )
         if fresh:

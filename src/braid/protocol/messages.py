@@ -44,6 +44,7 @@ __all__ = [
     "Replay",
     "Separate",
     "Settled",
+    "SoftWord",
     "StopReading",
     "StoredPublications",
     "Subscribe",
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -92,7 +93,12 @@ class Hello(_Message, tag=1, frozen=True):
     frame_bytes_max: int = 0
     """The largest frame that the sender reads; 0 from a client that reads whatever the broker sends."""
     proofs: dict[str, str] = {}
-    """By the names of brokers that the sender has met: what proves to each that this greeting is its own."""
+    """By the names of brokers that the sender has met: what proves to each that this greeting is its own. For
+    a soft link it is the word that was sent ahead (`SoftWord`)."""
+    ticket: str = ""
+    """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
+    returned: dict[str, str] = {}
+    """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -400,6 +406,23 @@ class Introduction(_Message, tag=38, frozen=True):
     """Sequenced, between brokers: the key by which you can tell me from others who use my name."""
 
     key: str
+    """Empty from a broker that keeps no data."""
+    ticket: str = ""
+    """What proves to this process of the sender's that the receiver comes again."""
+
+
+class SoftWord(_Message, tag=39, frozen=True):
+    """Between brokers, passed on along the tree: a soft link is about to be opened.
+
+    It is part of that greeting, so it is not sequenced: if it is lost, another attempt has another one.
+    """
+
+    sender: str
+    """The broker that opens it."""
+    receiver: str
+    """The broker that it leads to."""
+    word: str
+    """What its greeting shows as the proof for the receiver."""
 
 
 class Ask(_Message, tag=40, frozen=True):
@@ -443,7 +466,8 @@ Message: TypeAlias = (
     | LinkState
     | Settled
     | Introduction
+    | SoftWord
     | Ask
 )
 
-UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement)
+UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement, SoftWord)

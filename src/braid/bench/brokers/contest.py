@@ -38,13 +38,16 @@ MAIN_OUTSTANDING = 250
 _UNBATCHED = (MAIN_OUTSTANDING, 10, 1)
 
 
-def _filtering(subscriptions: int, outstanding: tuple[int, ...] = (MAIN_OUTSTANDING,)) -> Scenario:
+def _filtering(
+    subscriptions: int, outstanding: tuple[int, ...] = (MAIN_OUTSTANDING,), *, latency: bool = False
+) -> Scenario:
     return Scenario(
         name=f"filtering-{subscriptions}",
         title=f"{subscriptions:,} subscriptions over 20 connections, 0.5 % match",
         connections=20,
         subscriptions=subscriptions,
         outstanding=outstanding,
+        latency=latency,
     )
 
 
@@ -60,7 +63,7 @@ SCENARIOS = {
         ),
         Scenario(name="one-to-fifty", title="1 publisher to 50 subscribers", connections=50),
         _filtering(1_000),
-        _filtering(5_000, _UNBATCHED),
+        _filtering(5_000, _UNBATCHED, latency=True),
         _filtering(50_000),
         Scenario(
             name="chain-of-3",

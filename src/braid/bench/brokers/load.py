@@ -104,24 +104,28 @@ def closed_loop(
 
 def paced(
     publisher: Publisher,
-    subscriber: Subscriber,
+    subscribers: Sequence[Subscriber],
     encoded: Sequence[bytes],
+    expected: NDArray[np.int64],
     rate_per_second: float,
     seconds_max: float,
 ) -> NDArray[np.float64]:
-    """Publish at a steady rate to one subscriber; the seconds each message took from being handed to the
-    socket until it was read.
+    """Publish at a steady rate; the seconds each delivery took from being handed to the socket until it was
+    read.
 
-    A link keeps order, so the n-th to arrive is the n-th that was sent.
+    `expected` says how often each message must arrive at each subscriber. A link keeps order, so the n-th to
+    arrive there is the n-th that was sent there.
     """
     sent_at: list[float] = []
-    arrived_at: list[float] = []
+    arrived_at: dict[int, list[float]] = {each.fileno(): [] for each in subscribers}
+    by_number = {each.fileno(): each for each in subscribers}
+    total = left = int(expected.sum())
     started = perf_counter()
-    while len(arrived_at) < len(encoded):
+    while left > 0 or len(sent_at) < len(encoded):
         now = perf_counter()
         if now > started + seconds_max:
             raise WrongDeliveriesError(
-                f"{len(arrived_at)} of {len(encoded)} deliveries after {seconds_max:.0f} seconds"
+                f"{total - left} of {total} deliveries after {seconds_max:.0f} seconds"
             )
         wait = started + seconds_max - now
         if publisher.pending():
@@ -134,17 +138,22 @@ def paced(
                 sent_at.append(now)
                 continue
         # select, since epoll waits in whole milliseconds.
-        numbers = subscriber.fileno(), publisher.fileno()
-        readable, _, _ = select.select(numbers, [], [], wait)
-        if subscriber.fileno() in readable:
-            count = subscriber.receive()
-            arrived_at.extend([perf_counter()] * count)
-        if publisher.fileno() in readable:
-            publisher.receive()
-    require_silence([subscriber])
-    if len(arrived_at) != len(encoded):
-        raise WrongDeliveriesError(f"{len(arrived_at)} deliveries instead of {len(encoded)}")
-    return np.array(arrived_at, dtype=np.float64) - np.array(sent_at, dtype=np.float64)
+        readable, _, _ = select.select([*by_number, publisher.fileno()], [], [], wait)
+        for number in readable:
+            if number in by_number:
+                count = by_number[number].receive()
+                arrived_at[number].extend([perf_counter()] * count)
+                left -= count
+            else:
+                publisher.receive()
+    require_silence(subscribers)
+    went = np.array(sent_at, dtype=np.float64)
+    times = [np.empty(0, np.float64)]
+    for arrived, owed in zip(arrived_at.values(), expected.T, strict=True):
+        if len(arrived) != owed.sum():
+            raise WrongDeliveriesError(f"{len(arrived)} deliveries instead of {owed.sum()}")
+        times.append(np.array(arrived, dtype=np.float64) - np.repeat(went, owed))
+    return np.concatenate(times)
 
 
 def require_silence(subscribers: Sequence[Subscriber]) -> None:

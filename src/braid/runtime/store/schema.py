@@ -112,6 +112,11 @@ TEMPORARY_CODES = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
 )
 PRIMARY_CODE_MASK = 0xFF
+# The operating system did not take what was to be written, such as beyond a quota or a limit on file sizes.
+# What it has taken before is not in doubt, as it is when it could not bring that to the disk.
+NOT_TAKEN_CODES = frozenset(
+    {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE}
+)
 
 
 def open_database(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
@@ -241,7 +246,7 @@ _REMEDY = (
 def is_damage(problem: BaseException) -> bool:
     """True when the file or the disk can no longer be trusted."""
     code = getattr(problem, "sqlite_errorcode", None)
-    return code is not None and code & PRIMARY_CODE_MASK in DAMAGE_CODES
+    return code is not None and code & PRIMARY_CODE_MASK in DAMAGE_CODES and code not in NOT_TAKEN_CODES
 
 
 def store_error(path: Path, wish: str, problem: BaseException) -> StoreError:
@@ -250,6 +255,13 @@ def store_error(path: Path, wish: str, problem: BaseException) -> StoreError:
     primary = None if code is None else code & PRIMARY_CODE_MASK
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"cannot {wish} {path}: the file is damaged ({problem}); {_REMEDY}")
+    if code in NOT_TAKEN_CODES:
+        refused = StoreError(
+            f"cannot {wish} {path}: the operating system takes nothing more ({problem}), such as beyond a "
+            "quota, and nothing was changed; make room or keep less"
+        )
+        refused.temporary = True
+        return refused
     advice = {
         sqlite3.SQLITE_FULL: "the disk is full, and nothing was changed; make room or keep less",
         sqlite3.SQLITE_IOERR: "the disk failed; check it before the broker is started again",

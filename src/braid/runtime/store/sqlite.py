@@ -245,8 +245,9 @@ class SqliteStore:
     def _access(self, wish: str) -> Iterator[sqlite3.Connection]:
         """Turn what SQLite raises into StoreErrors, and stop after signs of damage.
 
-        After a failed write the kernel may believe pages to be on disk that are not, so that trying again
-        could report a success that is none. Only a new start, which reads the file again, clears that.
+        After what was written could not be brought to the disk, the kernel may believe pages to be there that
+        are not, so that trying again could report a success that is none. Only a new start, which reads the
+        file again, clears that.
         """
         if self._closed:
             raise StoreError(f"cannot {wish} {self._path}: the store is closed")
