@@ -16,6 +16,11 @@ Across processes and hosts, the same with brokers in between:
         quotes = await client.subscribe("symbol = 'ACME' AND price > 10")
         await client.publish({"symbol": "ACME", "price": 12.5})
 
+And a broker can live in a program, too:
+
+    async with braid.serve(braid.ServerSettings.of(broker_id="A")) as broker:
+        print(broker.address)
+
 Names are loaded when they are first used, so that `import braid` costs next to nothing.
 """
 
@@ -46,11 +51,13 @@ if TYPE_CHECKING:
     from braid.language import Explanation, Filter, Publication, Range, filter_from_pattern, flatten, to_spark
     from braid.matching import FilterIndex
     from braid.runtime import Client, StoredPublication, SyncClient, TlsSettings, connect, connect_sync
+    from braid.server import Broker, ServerSettings, SyncBroker, serve, serve_sync
 
 __all__ = [
     "AccessDeniedError",
     "AuthenticationError",
     "BraidError",
+    "Broker",
     "Bus",
     "BusClosedError",
     "Client",
@@ -69,9 +76,11 @@ __all__ = [
     "PublishTimeoutError",
     "Range",
     "RequestRefusedError",
+    "ServerSettings",
     "SlowConsumerError",
     "StoredPublication",
     "Subscription",
+    "SyncBroker",
     "SyncClient",
     "TlsSettings",
     "connect",
@@ -79,6 +88,8 @@ __all__ = [
     "filter_from_pattern",
     "flatten",
     "open",
+    "serve",
+    "serve_sync",
     "to_spark",
 ]
 
@@ -88,6 +99,7 @@ _ROOMS = {
     "AccessDeniedError": "errors",
     "AuthenticationError": "errors",
     "BraidError": "errors",
+    "Broker": "server",
     "Bus": "embedded",
     "BusClosedError": "errors",
     "Client": "runtime",
@@ -106,9 +118,11 @@ _ROOMS = {
     "PublishTimeoutError": "errors",
     "Range": "language",
     "RequestRefusedError": "errors",
+    "ServerSettings": "server",
     "SlowConsumerError": "errors",
     "StoredPublication": "runtime",
     "Subscription": "embedded",
+    "SyncBroker": "server",
     "SyncClient": "runtime",
     "TlsSettings": "runtime",
     "connect": "runtime",
@@ -116,6 +130,8 @@ _ROOMS = {
     "filter_from_pattern": "language",
     "flatten": "language",
     "open": "embedded",
+    "serve": "server",
+    "serve_sync": "server",
     "to_spark": "language",
 }
 

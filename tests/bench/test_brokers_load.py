@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braid.bench.brokers.clients.connection import MarkerCounter, RawPublisher, RawSubscriber
-from braid.bench.brokers.load import WrongDeliveriesError, closed_loop, paced
-from braid.bench.brokers.workload import MARKER
 from braid.errors import ConnectionLostError
+from braid_bench.brokers.clients.connection import MarkerCounter, RawPublisher, RawSubscriber
+from braid_bench.brokers.load import WrongDeliveriesError, closed_loop, paced
+from braid_bench.brokers.workload import MARKER
 
 pytestmark = pytest.mark.net
 

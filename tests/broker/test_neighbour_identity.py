@@ -12,6 +12,7 @@ from braid.protocol import Frame
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
+    Advertise,
     Ask,
     Goodbye,
     Hello,
@@ -156,17 +157,20 @@ def test_nobody_takes_the_place_of_a_neighbour_that_is_there(store: bool) -> Non
 def test_a_neighbour_that_never_heard_of_its_last_session_is_known_by_the_one_before() -> None:
     """It keeps no data, and nobody can dial it: the name of a session is all it can show."""
     network = Network()
-    network.start("A")
+    network.start("A", link_messages_max=2)
     network.start("B", neighbours=("A",))
     network.run(us=2_000_000)
-    link = network.cores["A"]._links.links["B"]
     publisher = network.client("p", "A")
     known = network.cores["B"]._links.links["A"].agreed
-    network.cut("A", "B")
-    link.agreed = ""  # as if too much had waited
+    network.kill("B")
     network.move("B", "nowhere")
+    for number in range(5):  # more waits for B than may
+        publisher.ask(Advertise(number, str(number), f"x > {-number}"))
     publisher.publish({"x": 1}, acknowledged=True)
-    network.step()
+    network.run(us=10_000_000)
+    link = network.cores["A"]._links.links["B"]
+    assert link.agreed == ""
+    assert link.channel.cares, "something waits for B"
     for _ in range(3):
         greeting = hello_as("B", incarnation="B-2", resumes=known)
         unheard = Stranger(network, "A", greeting)

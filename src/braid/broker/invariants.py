@@ -47,7 +47,7 @@ class Invariants:
         draining: Draining,
     ) -> None:
         self._postroom = postroom
-        self._here = connections
+        self._connections = connections
         self._links = links
         self._subscriptions = subscriptions
         self._durables = durables
@@ -56,7 +56,7 @@ class Invariants:
         self._draining = draining
         self._all: tuple[Callable[[], Iterator[str]], ...] = (
             self._channels,
-            self._connections,
+            self._greeted,
             self._credit,
             self._behind,
             self._holding,
@@ -78,7 +78,7 @@ class Invariants:
         return [found for invariant in self._all for found in invariant()]
 
     def _parties(self) -> list[Party]:
-        return [*self._links.links.values(), *self._soft.all(), *self._here.clients]
+        return [*self._links.links.values(), *self._soft.all(), *self._connections.clients]
 
     # Parties and connections.
 
@@ -87,20 +87,20 @@ class Invariants:
             for found in channel_violations(party.channel):
                 yield f"{party}: {found}"
 
-    def _connections(self) -> Iterator[str]:
-        for connection, party in self._here.parties.items():
+    def _greeted(self) -> Iterator[str]:
+        for connection, party in self._connections.parties.items():
             # One that is refused has none any more, until the driver says that it has gone.
             if party.connection not in (connection, None):
                 yield f"{party} is at connection {party.connection}, and {connection} leads to it"
-            if connection in self._here.visitors:
+            if connection in self._connections.visitors:
                 yield f"connection {connection} is {party}'s, and has not been greeted"
         for party in self._parties():
-            if party.connection is not None and self._here.parties.get(party.connection) is not party:
+            if party.connection is not None and self._connections.parties.get(party.connection) is not party:
                 yield f"{party} has connection {party.connection}, which is not its own"
 
     def _clients(self) -> Iterator[str]:
-        for client in self._here.clients:
-            if self._here.parties.get(client.connection or 0) is not client and client.connection:
+        for client in self._connections.clients:
+            if self._connections.parties.get(client.connection or 0) is not client and client.connection:
                 yield f"{client} is known, and its connection is not"
             if (client.connection is not None) != (client.stage in Client.CONNECTED):
                 yield f"{client} has the connection {client.connection}"
@@ -153,7 +153,7 @@ class Invariants:
     # Links.
 
     def _holding(self) -> Iterator[str]:
-        holding = sum(link.channel.holding for link in self._links.links.values())
+        holding = sum(link.holding for link in self._links.links.values())
         holding += len(self._links.strangers)
         if self._links.holding != holding:
             yield f"{holding} links hold publications back, {self._links.holding} are counted"
@@ -172,8 +172,8 @@ class Invariants:
                 yield f"{link} is in the session {link.agreed!r}"
             if link.channel.holding != link.holding:
                 yield f"{link} holds publications back or not, and its channel does the other"
-            if link.stage is LinkStage.OPEN and link.unknown:
-                yield f"{link} is open, and its interest is not known"
+            if link.stage is LinkStage.OPEN and (link.unknown or not link.met):
+                yield f"the interest behind {link} is not known"
             if link.channel.passing and not link.channel.holding:
                 yield f"{link} lets some pass, and holds nothing back"
         reached = Counter(broker for link in self._links.links.values() for broker in link.behind)
@@ -216,7 +216,7 @@ class Invariants:
         connections: Counter[str] = Counter()
         subscriptions: Counter[str] = Counter()
         logs = Counter(log.owner for log in self._durables.logs.values())
-        for client in self._here.clients:
+        for client in self._connections.clients:
             connections[client.principal.name] += 1
             subscriptions[client.principal.name] += len(client.subscriptions)
         for name, held in self._postroom.quotas.held():
@@ -235,7 +235,7 @@ class Invariants:
                 )
             if log.reader is not None and key not in log.reader.logs:
                 yield f"the log {key} is read by {log.reader}, which does not know it"
-        for client in self._here.clients:
+        for client in self._connections.clients:
             for key in client.logs:
                 log_read = self._durables.logs.get(key)
                 if log_read is None or log_read.reader is not client:
@@ -247,7 +247,7 @@ class Invariants:
 
     def _lines(self) -> Iterator[str]:
         for connection, line in self._turns.waiting.items():
-            known = self._here.parties.get(connection)
+            known = self._connections.parties.get(connection)
             if known is not line.party and line.party.connection == connection:
                 yield f"{line.party} stands in line and is not there"
             if not line.frames:

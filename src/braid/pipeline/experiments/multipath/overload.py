@@ -95,7 +95,7 @@ def of_expected(evidence: Evidence) -> dict[str, int]:
     """
     from pyspark.sql import functions as F
 
-    from braid.pipeline.workloads import load
+    from braid.workloads import load
 
     table = evidence.traces.publication.groupBy("run").agg(F.avg("expected").alias("expected"))
     due = {}
