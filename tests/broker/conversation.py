@@ -281,7 +281,7 @@ class Conversation:
     def _mesh(self, rest: str) -> None:
         mesh = self.network.cores[rest]._mesh
         report = mesh.overlay()
-        overlay = mesh.surroundings.map()
+        overlay = self.network.cores[rest]._maps.surroundings.map()
         places = ", ".join(f"{broker} behind {overlay.parent(broker)}" for broker in overlay.brokers)
         self._lines.append(f"sees {places or 'nobody'}")
         for title, key in (

@@ -246,7 +246,7 @@ def test_brokers_without_an_address_cost_no_more_than_others() -> None:
     stranger.ask(TablesComplete())
     network.run(us=500_000)
     mesh = network.cores["A"]._mesh
-    assert "Y2999" in mesh.surroundings.map()
+    assert "Y2999" in mesh._surroundings.map()
     for broker, *_ in places:
         mesh.sent(broker, 5)
     mesh.review_at_us = network.now_us

@@ -131,6 +131,26 @@ def _break_holding(core: BrokerCore) -> None:
     core._links.holding += 1
 
 
+def _break_session(core: BrokerCore) -> None:
+    """The session of a link is forgotten, and its stage is not."""
+    _link(core).agreed = ""
+
+
+def _break_openness(core: BrokerCore) -> None:
+    """A channel holds publications back although the link is open."""
+    _link(core).channel.holding = not _link(core).channel.holding
+
+
+def _break_stage(core: BrokerCore) -> None:
+    """A link is connected without a connection."""
+    _link(core).connection = None
+
+
+def _break_client(core: BrokerCore) -> None:
+    """A client that was not sent away has no connection."""
+    _client(core, "writer").connection = None
+
+
 def _break_tables(core: BrokerCore) -> None:
     core._subscriptions.tables.remove_link("B")
 
@@ -207,6 +227,10 @@ PLANTED: dict[str, tuple[Callable[[BrokerCore], None], str]] = {
     "a drain that has not begun": (_break_drain, "drain that has not begun"),
     "credit held for no reason": (_break_unknown_reason, "nobody knows"),
     "links that hold": (_break_holding, "hold publications back"),
+    "a link without its session": (_break_session, "in the session ''"),
+    "a channel that knows better": (_break_openness, "its channel does the other"),
+    "a stage without a connection": (_break_stage, "has the connection None"),
+    "a client without a connection": (_break_client, "has the connection None"),
     "tables without a link": (_break_tables, "tables know"),
     "a confirmation forgotten": (_break_confirmation, "wait for the requests"),
     "an answer never given": (_break_installation, "waits for nobody"),

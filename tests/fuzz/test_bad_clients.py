@@ -203,7 +203,7 @@ async def test_a_greeting_that_never_comes() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 await reader.read()  # all of them are sent away, some at once, some when their time is over
             writer.close()
-        await until(lambda: not broker.core._reception.visitors)
+        await until(lambda: not broker.core._connections.visitors)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from braid.broker.parties import Client, Link
     from braid.protocol.codec import Body
     from braid.protocol.log import LogRow, StoreOperation, StoreState
-    from braid.protocol.messages import Subscribe
+    from braid.protocol.messages import Subscribe, SyncBegin
 
 # Random worlds that are tried; what needs them is found in one of the first few.
 SEEDS_MAX = 30
@@ -140,8 +140,8 @@ def test_a_subscription_that_is_answered_before_it_is_installed(monkeypatch: Pat
 def test_a_link_that_resumes_before_the_last_subscription_is_there(monkeypatch: Patch) -> None:
     usual = LinkDesk.sync_begins
 
-    def at_once(self: LinkDesk, link: Link) -> None:
-        usual(self, link)
+    def at_once(self: LinkDesk, link: Link, message: SyncBegin) -> None:
+        usual(self, link, message)
         self.tables_complete(link)
         self._open(link, link.session)
 

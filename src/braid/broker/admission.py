@@ -153,7 +153,7 @@ class AccessDesk:
             client, request = asker
             if stimulus.problem:
                 error = RequestRefusedError(f"nothing has changed: {stimulus.problem}", "configuration")
-                self._subscriptions.fail(client, request, error)
+                self._postroom.fail(client, request, error)
             else:
                 broker = self._postroom.settings.broker_id
                 self._postroom.tell(

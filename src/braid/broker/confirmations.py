@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from braid.broker.settling import Pending
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from braid.errors import RequestRefusedError
     from braid.routing import RoutingTables
 
-__all__ = ["Installation", "Installations", "Outstanding"]
+__all__ = ["Installation", "Installations", "Outstanding", "when_confirmed"]
 
 
 @dataclass(slots=True, eq=False)
@@ -338,3 +340,12 @@ class Installations:
             representative = self._tables.representative(name, installation.key) if link else None
             if link is not None and representative in link.outstanding.subscriptions:
                 link.outstanding.subscriptions[representative].waiting.pop(installation, None)
+
+
+def when_confirmed(links: Iterable[Link], done: Callable[[], None]) -> None:
+    """Call `done` once these links have confirmed all advertisements they were told so far."""
+    pending = Pending()
+    for link in links:
+        link.outstanding.follow(pending.share(), session=bool(link.agreed))
+    pending.follow(done)
+    pending.release()

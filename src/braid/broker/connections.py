@@ -1,4 +1,4 @@
-"""The connections that have been greeted: who is at the other end of each, and how they were let in.
+"""The connections of a broker: who is at the other end of each, and how they were let in.
 
 This is what all handlers share about who is here. Whoever ends a greeting enters a party, and whoever ends a
 connection lets it go; what that means for the party is decided by the owner of its life.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from braid.broker.admission import Admission
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.broker.reception import Visitor
 
 __all__ = ["Connections"]
 
@@ -24,8 +25,10 @@ class Connections:
     """Everybody who is here."""
 
     def __init__(self, postroom: Postroom) -> None:
+        self.visitors: dict[int, Visitor] = {}
+        """Connections that have not been greeted yet, by their numbers."""
         self.parties: dict[int, Party] = {}
-        """By the number of the connection."""
+        """Those that have, with who is there."""
         self.clients: dict[Client, None] = {}
         """Those of them that are clients."""
         self.admissions: dict[int, Admission] = {}
@@ -33,8 +36,12 @@ class Connections:
         self._postroom = postroom
         self._settings = postroom.settings
 
+    def __len__(self) -> int:
+        return len(self.visitors) + len(self.parties)
+
     def enter(self, connection: int, party: Party, frame_bytes_max: int, admission: Admission) -> None:
         """A connection has become that of a party that reads frames of so many bytes; 0: it does not say."""
+        self.visitors.pop(connection, None)
         self.admissions[connection] = admission
         self.parties[connection] = party
         taken_bytes = self._settings.frame_bytes_max

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
+    from braid.broker.events import DialFailed
     from braid.broker.parties import Link
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
@@ -104,6 +105,11 @@ class Dialling:
         pause_us = round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
         neighbour.dial_at_us = self._postroom.now_us + pause_us
         self._review()
+
+    def failed(self, event: DialFailed) -> None:
+        """A connection is not to be."""
+        if not event.soft:
+            self.again(event.address)
 
     def lost(self, name: str) -> None:
         """The connection to a broker has gone."""

@@ -16,16 +16,14 @@ from braid.protocol.effects import Close, Drained, Send
 from braid.protocol.messages import Goodbye
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from braid.broker.connections import Connections
-    from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
-    from braid.broker.on_publish import PublishDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.reception import Reception
+    from braid.broker.soft_links import SoftLinks
 
 __all__ = ["DRAINING", "REVIEW_US", "Draining"]
 
@@ -44,11 +42,21 @@ class Draining:
         postroom: Postroom,
         connections: Connections,
         reception: Reception,
+        neighbours: Mapping[str, Link],
         links: LinkDesk,
-        mesh: MeshDesk,
-        publish: PublishDesk,
-        durables: DurableDesk,
+        soft: SoftLinks,
+        idle: Callable[[], bool],
     ) -> None:
+        """
+        Args:
+            postroom: where effects go.
+            connections: who is here.
+            reception: lets nobody in any more.
+            neighbours: the links by their names.
+            links: keeps them.
+            soft: the soft links.
+            idle: whether nothing waits to be routed or stored.
+        """
         self.begun = False
         self.done = False
         self._until_us = 0
@@ -56,9 +64,9 @@ class Draining:
         self._connections = connections
         self._reception = reception
         self._links = links
-        self._mesh = mesh
-        self._publish = publish
-        self._durables = durables
+        self._soft = soft
+        self._neighbours = neighbours
+        self._idle = idle
 
     def begin(self) -> None:
         """Take on nothing new from now on."""
@@ -66,11 +74,11 @@ class Draining:
             return
         self.begun = True
         self._until_us = self._postroom.now_us + self._postroom.settings.drain_us_max
-        self._reception.closed = True
+        self._reception.close()
         parties: list[Party] = [
             *self._connections.clients,
-            *self._links.links.values(),
-            *self._mesh.soft.all(),
+            *self._neighbours.values(),
+            *self._soft.all(),
         ]
         for party in parties:
             party.channel.hold_credit(DRAINING)
@@ -105,15 +113,14 @@ class Draining:
             elif isinstance(party, Link):
                 self._links.retire(party)
             elif isinstance(party, SoftLink):
-                self._mesh.soft.leave(party)
+                self._soft.leave(party)
         self._postroom.note("info", "drained", everything_taken=not busy)
         self.done = True
         self._postroom.effect(Drained())
 
     def _busy(self) -> bool:
         return (
-            self._publish.unrouted
-            or not self._durables.work.idle
+            not self._idle()
             or any(client.unrouted for client in self._connections.clients)
             or any(not party.channel.idle for party in self._connections.parties.values())
         )

@@ -206,7 +206,7 @@ class Express:
             postroom.counters.received += 1
             # One that is only passed on need not be matched.
             if delegation.here:
-                self._delegated.arrived(party, batch, None)
+                self._delegated.arrived(party, batch, None, self._publish.deliver_here)
             else:
                 self._delegated.pass_on_one(party, batch, batch.route, free=bool(batch.target))
         elif self._seen.is_new(batch.publisher, batch.first):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from braid.broker.dialling import Dialling
+    from braid.broker.events import InterestKnown, NeighbourGone
     from braid.broker.parties import Link
     from braid.protocol.log import StoreOperation, StoreState
     from braid.protocol.messages import Hello, Introduction
@@ -136,8 +137,11 @@ class Acquaintances:
         self._dialling = dialling
         self._keep = keep
 
-    def known(self, link: Link) -> None:
+    def known(self, event: InterestKnown) -> None:
         """A neighbour's interest has become known."""
+        self._keep_neighbour(event.link)
+
+    def _keep_neighbour(self, link: Link) -> None:
         address = self._dialling.appended_address(link)
         key = self._identities.known.get(link.name, "")
         self._keep(KeepNeighbour(link.name, address, key, link.address))
@@ -146,10 +150,11 @@ class Acquaintances:
         """A neighbour gives its key, and a ticket to come again with."""
         self._identities.take_ticket(link.name, message.ticket)
         if self._identities.learn(link.name, message.key):
-            self.known(link)
+            self._keep_neighbour(link)
 
-    def gone(self, link: Link) -> None:
+    def gone(self, event: NeighbourGone) -> None:
         """A neighbour is none any more: another may have its name."""
+        link = event.link
         self._identities.forget(link.name)
         self._keep(ForgetNeighbour(link.name))
 

@@ -13,7 +13,7 @@ from braid.broker.bottleneck import Bottleneck
 from braid.broker.draining import DRAINING
 from braid.broker.link_life import LinkStage
 from braid.broker.on_publish import UNROUTED
-from braid.broker.parties import Client
+from braid.broker.parties import Client, Link, SoftLink
 from braid.protocol.channel_checks import channel_violations
 
 if TYPE_CHECKING:
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from braid.broker.draining import Draining
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
-    from braid.broker.reception import Reception
+    from braid.broker.soft_links import SoftLinks
     from braid.broker.turns import Turns
 
 __all__ = ["Invariants"]
@@ -40,21 +39,19 @@ class Invariants:
         self,
         postroom: Postroom,
         connections: Connections,
-        reception: Reception,
         links: LinkDesk,
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
-        mesh: MeshDesk,
+        soft: SoftLinks,
         turns: Turns,
         draining: Draining,
     ) -> None:
         self._postroom = postroom
         self._connections = connections
-        self._reception = reception
         self._links = links
         self._subscriptions = subscriptions
         self._durables = durables
-        self._mesh = mesh
+        self._soft = soft
         self._turns = turns
         self._draining = draining
         self._all: tuple[Callable[[], Iterator[str]], ...] = (
@@ -81,7 +78,7 @@ class Invariants:
         return [found for invariant in self._all for found in invariant()]
 
     def _parties(self) -> list[Party]:
-        return [*self._links.links.values(), *self._mesh.soft.all(), *self._connections.clients]
+        return [*self._links.links.values(), *self._soft.all(), *self._connections.clients]
 
     # Parties and connections.
 
@@ -95,7 +92,7 @@ class Invariants:
             # One that is refused has none any more, until the driver says that it has gone.
             if party.connection not in (connection, None):
                 yield f"{party} is at connection {party.connection}, and {connection} leads to it"
-            if connection in self._reception.visitors:
+            if connection in self._connections.visitors:
                 yield f"connection {connection} is {party}'s, and has not been greeted"
         for party in self._parties():
             if party.connection is not None and self._connections.parties.get(party.connection) is not party:
@@ -105,6 +102,8 @@ class Invariants:
         for client in self._connections.clients:
             if self._connections.parties.get(client.connection or 0) is not client and client.connection:
                 yield f"{client} is known, and its connection is not"
+            if (client.connection is not None) != (client.stage in Client.CONNECTED):
+                yield f"{client} has the connection {client.connection}"
             for number, destination in client.destinations.items():
                 if destination.number != number or destination.client is not client:
                     yield f"{client} has {destination} as its class {number}"
@@ -164,13 +163,15 @@ class Invariants:
             if link.name != name:
                 yield f"{link} is known as {name}"
             if link.channel.connected == link.down:
-                yield f"the channel of {link} {'is' if link.channel.connected else 'is not'} connected"
+                yield f"{link} is {'down' if link.down else 'up'}, and its channel does not know it"
             if link.down and (link.connection is not None or link.behind):
-                yield f"{link} has a connection or somebody behind it"
-            if bool(link.agreed) == (link.stage is LinkStage.DOWN):
+                yield f"{link} is down, and has a connection or somebody behind it"
+            if (link.connection is not None) != (link.stage in Link.CONNECTED):
+                yield f"{link} has the connection {link.connection}"
+            if bool(link.agreed) != (link.stage is not LinkStage.DOWN):
                 yield f"{link} is in the session {link.agreed!r}"
             if link.channel.holding != link.holding:
-                yield f"{link} holds publications back, or does not, and its channel does not know it"
+                yield f"{link} holds publications back or not, and its channel does the other"
             if link.stage is LinkStage.OPEN and (link.unknown or not link.met):
                 yield f"the interest behind {link} is not known"
             if link.channel.passing and not link.channel.holding:
@@ -181,14 +182,14 @@ class Invariants:
             yield f"there is more than one way to {', '.join(twice)}"
 
     def _soft_links(self) -> Iterator[str]:
-        soft = self._mesh.soft
+        soft = self._soft
         for name in soft.outgoing.keys() & soft.incoming.keys():
             yield f"there are two soft links between this broker and {name}"
         if soft.held > max(soft.fanout, len(self._links.links)):
             yield f"{soft.held} links where there may be {soft.fanout}"
         for each in soft.all():
-            if each.connection is None:
-                yield f"the soft link {each} has no connection"
+            if (each.connection is not None) != (each.stage in SoftLink.CONNECTED):
+                yield f"the soft link {each} has the connection {each.connection}"
 
     # Tables and those who wait.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from braid.broker.parties import Client, Link, SoftLink
-from braid.protocol.messages import Ping
+from braid.protocol.messages import Ping, Pong
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,6 +63,12 @@ class Liveness:
         self._settings = postroom.settings
         self._watches: dict[int, _Watch] = {}
         """By connection."""
+
+    def pinged(self, party: Party, message: Ping) -> None:
+        """A peer asks whether we are there."""
+        # One who takes nothing gets no answers that would only pile up.
+        if party.channel.writable:
+            self._postroom.aside(party, Pong(message.number))
 
     def review(self, parties: Collection[Party]) -> list[GivenUp]:
         """Ask those who are silent; returns whose connections are to be given up."""

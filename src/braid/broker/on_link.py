@@ -26,10 +26,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from braid.broker.dialling import Dialling
+from braid.broker.confirmations import when_confirmed
+from braid.broker.events import (
+    CopyStranded,
+    InterestKnown,
+    LinkBegun,
+    LinkOpening,
+    LinkRemoved,
+    NeighbourGone,
+    ReachChanged,
+    Ready,
+)
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
-from braid.broker.reachability import Reachability
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
@@ -44,18 +53,19 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from braid.broker.admission import Admission
     from braid.broker.connections import Connections
-    from braid.broker.identities import Identities
+    from braid.broker.dialling import Dialling
+    from braid.broker.endings import Endings
+    from braid.broker.events import Detached, Event, Events, LinkLost, TrackLost
     from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
-    from braid.broker.settings import BrokerSettings
+    from braid.broker.reachability import Reachability
     from braid.protocol import PublicationBatch
-    from braid.protocol.messages import Hello, Refused
+    from braid.protocol.messages import Hello, Reach, Refused
+    from braid.routing import RoutingTables
 
 __all__ = ["NO_OFFER", "LinkDesk", "Offer"]
 
@@ -75,59 +85,58 @@ NO_OFFER = Offer()
 
 
 class LinkDesk:
-    """Keeps the links."""
+    """Keeps the links.
+
+    Args:
+        incarnation: of this broker.
+        postroom: where messages and effects go.
+        connections: who is here.
+        links: the neighbours by their names. Everybody reads them; only this adds and removes.
+        dialling: the attempts at neighbours.
+        reachability: who can be reached through whom.
+        subscriptions: what neighbours are told, and what came from them.
+        tables: where that is kept.
+        endings: ends connections.
+        events: tells others what has happened.
+        new_session: a name for a session that nobody can guess.
+        came_from: behind which neighbours the sources of something lie that is not settled.
+    """
 
     def __init__(
         self,
-        settings: BrokerSettings,
         incarnation: str,
-        identities: Identities,
         postroom: Postroom,
         connections: Connections,
-        random: random.Random,
-        changed: Callable[[Party], None],
+        links: dict[str, Link],
+        dialling: Dialling,
+        reachability: Reachability,
+        subscriptions: SubscriptionDesk,
+        tables: RoutingTables,
+        endings: Endings,
+        events: Events,
+        new_session: Callable[[], str],
+        came_from: Callable[[PublicationBatch], Container[str]],
     ) -> None:
-        self.links: dict[str, Link] = {}
+        self.links = links
         self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
-        self._settings = settings
+        self._settings = postroom.settings
         self._incarnation = incarnation
-        self.identities = identities
         self._postroom = postroom
         self._connections = connections
-        self._changed = changed
-        self.when_ready: Callable[[], None] = _nothing
-        """Called once publications are accepted."""
-        self.when_known: Callable[[Link], None] = _nothing_about
-        """Called when a neighbour's interest becomes known."""
-        self.when_begun: Callable[[Link, int], None] = _nothing_begun
-        """Called with how far the neighbour wants to see, before it is told anything else."""
-        self.when_complete: Callable[[Link], None] = _nothing_about
-        """Called when a neighbour has said everything that it knows."""
-        self.when_dropped: Callable[[Link], None] = _nothing_about
-        """Called when a link is no more, whatever the reason."""
-        self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
-        """Called with a copy for a set of brokers that waited for a link that is no more."""
-        self.came_from: Callable[[PublicationBatch], Container[str]] = _nowhere
-        """Asked behind which neighbours the sources of something lie that is not settled."""
-        self.when_reach: Callable[[], None] = _nothing
-        """Called when there may be a way to other brokers than before."""
-        self.when_gone: Callable[[Link], None] = _nothing_about
-        """Called when a neighbour is none any more."""
-        self.dialling = Dialling(settings, postroom, random, self.links)
-        self.reachability = Reachability(postroom, self.links, self.dialling)
+        self._dialling = dialling
+        self._reachability = reachability
+        self._subscriptions = subscriptions
+        self._tables = tables
+        self._endings = endings
+        self._events = events
+        self._new_session = new_session
+        self._came_from = came_from
         self._strangers: dict[str, Link] = {}
         """What is kept for neighbours that have not been met since the start, by their addresses."""
-
-    def bind(self, subscriptions: SubscriptionDesk) -> None:
-        """The desk that keeps the tables, which in turn needs the links."""
-        self._subscriptions = subscriptions
-        subscriptions.lose_track = self.lose_track
-        subscriptions.missing = self.reachability.missing
-        subscriptions.when_caught_up = lambda link: self.tell_reach()
 
     def remember(self, known: Iterable[tuple[str, str]], met_at: Mapping[str, str] = {}) -> None:
         """Neighbours from before the last restart: what is theirs is kept until they speak.
@@ -138,17 +147,17 @@ class LinkDesk:
             link = self._link(broker_id)
             link.address = met_at.get(broker_id, link.address)
             if address:
-                self.dialling.remember(address, broker_id)
+                self._dialling.remember(address, broker_id)
 
     def _link(self, name: str) -> Link:
         link = self.links.get(name)
         if link is None:
             link = self.links[name] = self._new_link(name)
-            self._subscriptions.tables.add_link(name)
+            self._tables.add_link(name)
         return link
 
     def _new_link(self, name: str) -> Link:
-        link = Link(name, self._settings.link, self._changed)
+        link = Link(name, self._settings.link, self._postroom.changed)
         link.since_us = self._postroom.now_us
         self.holding += 1
         return link
@@ -174,8 +183,8 @@ class LinkDesk:
 
     def offer(self, address: str) -> Offer:
         """What to say to whoever is dialled at an address."""
-        link = self.dialling.resumable(address)
-        reach = self.reachability.reach(link)
+        link = self._dialling.resumable(address)
+        reach = self._reachability.reach(link)
         return Offer(link.agreed, link.channel.received, reach) if link is not None else Offer(reach=reach)
 
     def accept(self, connection: int, hello: Hello, admission: Admission) -> tuple[Link, bool]:
@@ -197,7 +206,7 @@ class LinkDesk:
                 raise RequestRefusedError("there is a connection between us already", "double")
             self._replace(known)
         try:
-            self.reachability.require_no_loop(hello.name, hello.brokers)
+            self._reachability.require_no_loop(hello.name, hello.brokers)
         except RequestRefusedError:
             self._moved(hello.name)
             raise
@@ -207,10 +216,10 @@ class LinkDesk:
         if hello.resumes in (link.latest, link.named):
             link.named = hello.resumes
         # The dialler may never hear of a new one. Then it asks for another, and gets a newer one.
-        self._begin(link, hello, "" if resumed else self.identities.new_session())
+        self._begin(link, hello, "" if resumed else self._new_session())
         link.dialled = False
         self._connections.enter(connection, link, hello.frame_bytes_max, admission)
-        reach = self.reachability.reach(link)
+        reach = self._reachability.reach(link)
         self._postroom.aside(
             link,
             Welcome(
@@ -249,14 +258,14 @@ class LinkDesk:
             RemoteProtocolError: it goes on with what was not offered, or cannot be a neighbour.
             RequestRefusedError: what we offered has been given up since, or the link would close a loop.
         """
-        if not self.dialling.wanted(address, welcome.name):
+        if not self._dialling.wanted(address, welcome.name):
             # We were detached while the connection was being made.
             self._postroom.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
             self._postroom.effect(Close(connection, "detached"))
             return None
         self.require_other(welcome.name)
         known = self.links.get(welcome.name)
-        self.dialling.met(address, welcome.name)
+        self._dialling.met(address, welcome.name)
         if known is not None and known.connection is not None:
             same = known.incarnation == welcome.incarnation
             if same and not self._prefer(known, dialled=True):
@@ -265,7 +274,7 @@ class LinkDesk:
                 return None
             self._replace(known)
         try:
-            self.reachability.require_no_loop(welcome.name, welcome.brokers)
+            self._reachability.require_no_loop(welcome.name, welcome.brokers)
         except RequestRefusedError:
             self._moved(welcome.name)
             self.tell_reach()
@@ -281,7 +290,7 @@ class LinkDesk:
                 "the session was given up meanwhile; another one is to begin", "session"
             )
         link = self._link(welcome.name)
-        self.dialling.met(address, welcome.name, linked=True)
+        self._dialling.met(address, welcome.name, linked=True)
         link.address = welcome.address or address
         self._begin(link, welcome, "" if resumed else welcome.session)
         link.dialled = True
@@ -292,7 +301,7 @@ class LinkDesk:
     def refused(self, address: str, refusal: Refused) -> None:
         """A broker that we dialled refuses the link."""
         if refusal.code in ("loop", "double"):
-            self.dialling.met(address, refusal.name)
+            self._dialling.met(address, refusal.name)
             self._moved(refusal.name)
             self.tell_reach()
 
@@ -317,7 +326,7 @@ class LinkDesk:
         if link.connection is not None:
             self._connections.leave(link.connection)
             self._postroom.effect(Close(link.connection, "another connection has taken over"))
-            self.disconnected(link)
+            self._disconnected(link)
 
     def _begin(self, link: Link, greeting: Hello | Welcome, session: str) -> None:
         """Go on with the session there is, or begin the one of this name."""
@@ -328,7 +337,7 @@ class LinkDesk:
             return
         self._step(link, LinkStep.BEGUN)
         link.agreed = ""  # nothing is told before the new one has begun
-        self._subscriptions.forget_session(link)
+        link.outstanding.session_lost()
         if link.channel.cares:
             # Their publishers may be gone, and their advertisements with them: so that everybody who
             # wants what is kept here says so, it is advertised in our own name.
@@ -345,16 +354,20 @@ class LinkDesk:
     ) -> None:
         """The greeting is on its way; now say everything the neighbour should know."""
         link.elsewhere = False
-        self.reachability.heard(link, greeting.brokers)
+        self._reachability.heard(link, greeting.brokers)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
         link.told_reach, link.told_missing = told_reach, None
         self.tell_reach()
         if not resumed:
-            self.when_begun(link, greeting.delta)
-            self._subscriptions.synchronise(link)
+            self._events.tell(LinkBegun(link, greeting.delta))
         self.tell_completeness()
 
-    def disconnected(self, link: Link) -> None:
+    def lost(self, event: LinkLost) -> None:
+        """The connection of a link has ended; it is dialled again, if it is ours to dial."""
+        self._disconnected(event.link)
+        self._dialling.lost(event.link.name)
+
+    def _disconnected(self, link: Link) -> None:
         """The connection has gone; the session may go on later."""
         gone = link.stage is LinkStage.GONE
         self._step(link, LinkStep.DISCONNECTED)
@@ -368,8 +381,8 @@ class LinkDesk:
         self.tell_reach()
         if link.outstanding.announces:
             # What it was told last may not have arrived: its interest in that is not known.
-            self.lose_track(link)
-        self._subscriptions.installations.again(link.outstanding.disconnected())
+            self._lose_track(link)
+        self._subscriptions.link_down(link)
 
     def retire(self, link: Link) -> None:
         """This broker has said goodbye; the driver says when the connection has ended."""
@@ -386,20 +399,20 @@ class LinkDesk:
                 link.channel.passing = True
                 self._postroom.changed(link)
             if overdue and link.down:
-                self._subscriptions.stop_waiting(link)
+                link.outstanding.give_up_announcements()
             messages_max = self._settings.link_messages_max
             if link.stage is LinkStage.SUSPENDED and link.channel.waiting_messages > messages_max:
                 self._step(link, LinkStep.FORGOTTEN)
                 link.agreed = ""
-                self._subscriptions.forget_session(link)
+                link.outstanding.session_lost()
 
     # Synchronising.
 
-    def sync_begins(self, link: Link) -> None:
+    def sync_begins(self, link: Link, _: SyncBegin | None = None) -> None:
         """The neighbour is about to say everything."""
         self._subscriptions.mark_stale(link)
 
-    def tables_complete(self, link: Link) -> None:
+    def tables_complete(self, link: Link, _: TablesComplete | None = None) -> None:
         """The neighbour has said everything."""
         current = link.current
         self._step(link, LinkStep.COMPLETE)
@@ -407,17 +420,21 @@ class LinkDesk:
             link.outstanding.catch_up()
         if link.stage is LinkStage.HELD:
             # It opens once it has confirmed what it was told so far.
-            self._subscriptions.when_confirmed([link], partial(self._open, link, link.session))
+            when_confirmed([link], partial(self._open, link, link.session))
         if link.current and not current:
             self.tell_reach()
 
-    def tables_incomplete(self, link: Link) -> None:
+    def tables_incomplete(self, link: Link, _: TablesIncomplete | None = None) -> None:
         """The neighbour has lost track of somebody."""
         self._step(link, LinkStep.INCOMPLETE)
         self.tell_reach()
-        self.lose_track(link)
+        self._lose_track(link)
 
-    def lose_track(self, link: Link) -> None:
+    def track_lost(self, event: TrackLost) -> None:
+        """A neighbour could not be asked who is interested behind it."""
+        self._lose_track(event.link)
+
+    def _lose_track(self, link: Link) -> None:
         """Somebody behind this link may be interested in what we have not heard of."""
         if not link.unknown:
             link.unknown = True
@@ -427,8 +444,7 @@ class LinkDesk:
         """Its interest is known now: of what was kept for it, what it wants can go."""
         if link.session != session or link.stage is not LinkStage.HELD:
             return
-        self._subscriptions.drop_stale(link)
-        self.when_complete(link)
+        self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
         for release in link.channel.refilter(partial(self._wanted, link)):
             release()
@@ -437,14 +453,14 @@ class LinkDesk:
         link.unknown = False
         if not link.met:
             link.met = True
-            self.when_known(link)
+            self._events.tell(InterestKnown(link))
         self.tell_completeness()
 
     def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
         """What somebody behind a link wants of a batch that was kept whether they did or not."""
         if batch.route:
             return batch  # somebody who knew has decided that it is for brokers there
-        rows = self._subscriptions.tables.wanted_behind(link.name, batch)
+        rows = self._tables.wanted_behind(link.name, batch)
         if len(rows) == len(batch):
             return batch
         return batch.select(rows) if len(rows) else None
@@ -464,20 +480,20 @@ class LinkDesk:
 
     def _review_strangers(self) -> None:
         """Begin to keep publications for neighbours that are to be met, and hand over what was kept."""
-        unmet = set(self.reachability.unmet())
+        unmet = set(self._reachability.unmet())
         for address in sorted(unmet - self._strangers.keys()):
             self._strangers[address] = self._new_link(address)
         for address in sorted(self._strangers.keys() - unmet):
             stranger = self._strangers.pop(address)
             self._step(stranger, LinkStep.REMOVED)
-            name = self.dialling.name_of(address)
+            name = self._dialling.name_of(address)
             link = self.links.get(name)
             if link is None:
                 self._route_again(stranger, name)
             else:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.holding else self._wanted(link, batch)
-                    if name in self.came_from(batch):
+                    if name in self._came_from(batch):
                         # As a repetition it would be settled when its first copy is, and that one waits here.
                         wanted = None
                     if wanted is not None:
@@ -486,15 +502,15 @@ class LinkDesk:
                         care()
             self._postroom.forget(stranger)
 
-    def tell_completeness(self) -> None:
+    def tell_completeness(self, _: Event | None = None) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
         unknown = sum(link.unknown for link in self.links.values())
         # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
         # would forget those behind one that is away.
-        unmet = bool(self.reachability.unmet())
+        unmet = bool(self._reachability.unmet())
         for link in self.links.values():
             complete = not unmet and unknown == link.unknown
-            if complete and not link.told_complete and self._subscriptions.tables.telling(link.name):
+            if complete and not link.told_complete and self._tables.telling(link.name):
                 continue  # not everything has been said yet
             if link.agreed and link.channel.connected and complete != link.told_complete:
                 link.told_complete = complete
@@ -506,70 +522,57 @@ class LinkDesk:
         if self.ready or self.started_at_us is None:
             return
         over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self.reachability.unmet() and all(link.met for link in self.links.values())):
+        if over or (not self._reachability.unmet() and all(link.met for link in self.links.values())):
             self.ready = True
             self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
-            self.when_ready()
+            self._events.tell(Ready())
 
     # Reach.
 
-    def reaches(self, link: Link, brokers: Iterable[str], missing: Sequence[str]) -> None:
+    def reaches(self, link: Link, message: Reach) -> None:
         """A neighbour says whom it connects us to, and which links are missing there."""
-        self.reachability.require_no_loop(link.name, brokers)
-        self.reachability.heard(link, brokers, missing)
+        self._reachability.require_no_loop(link.name, message.brokers)
+        self._reachability.heard(link, message.brokers, message.missing)
         self.tell_reach()
 
     def _moved(self, name: str) -> None:
         """A neighbour itself, and not somebody else, says that there is another way to it now."""
         link = self.links.get(name)
-        if link is not None and link.connection is None and name in self.reachability.reach(link):
+        if link is not None and link.connection is None and name in self._reachability.reach(link):
             self._postroom.note(
                 "info", "a neighbour has moved", neighbour=name, waiting_bytes=link.channel.backlog_bytes
             )
             self.drop(link)
-            self.when_gone(link)
+            self._events.tell(NeighbourGone(link))
 
-    def tell_reach(self) -> None:
+    def tell_reach(self, _: Event | None = None) -> None:
         """Tell every neighbour whom we connect it to and whom not, if that has changed."""
         self._review_strangers()
-        self.reachability.tell()
-        self._subscriptions.installations.links_changed()
-        self.when_reach()
+        self._reachability.tell()
+        self._events.tell(ReachChanged())
 
     # Joining and leaving.
 
-    def append(self, address: str) -> None:
-        """Link to one more broker."""
-        self.dialling.remember(address)
-        self.tell_reach()
+    def left(self, event: Detached) -> None:
+        """A neighbour says goodbye for good."""
+        self.detach(event.link)
 
-    def forget_neighbours(self) -> None:
-        """Dial nobody any more."""
-        for address in list(self.dialling.neighbours):
-            self.dialling.forget(address)
-        self.tell_reach()
-
-    def forget_address(self, address: str) -> bool:
-        """Dial an address no more; False if there is no neighbour to be met there."""
-        if address not in self.reachability.unmet():
-            return False
-        self.dialling.forget(address)
-        self.tell_reach()
-        return True
-
-    def remove(self, link: Link) -> None:
-        """The neighbour has left the network."""
-        self.dialling.forget_broker(link.name)
+    def detach(self, link: Link) -> None:
+        """The neighbour has left the network, or is given up."""
+        if link.connection is not None:
+            self._endings.end(link.connection)
+        self._dialling.forget_broker(link.name)
         self.drop(link)
+        self._events.tell(NeighbourGone(link))
+        self._postroom.note("info", "a neighbour has left the network", neighbour=link.name)
 
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
         self._step(link, LinkStep.REMOVED)
-        self._subscriptions.remove_link(link)
-        self.when_dropped(link)
+        self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.
-        self._subscriptions.stop_waiting(link)
+        link.outstanding.give_up_announcements()
         self._route_again(link, link.name)
         self._postroom.forget(link)
         self.tell_reach()
@@ -577,34 +580,12 @@ class LinkDesk:
 
     def _route_again(self, link: Link, name: str) -> None:
         """Send what waited for a broker the way there is to it now, if there is one."""
-        elsewhere = name in self.reachability.reach()
+        elsewhere = name in self._reachability.reach()
         for batch, care in link.channel.withdraw():
             if batch.route:
-                self.when_stranded(batch, care)
+                self._events.tell(CopyStranded(batch, care))
             elif elsewhere:
-                self.when_stranded(batch.readdressed(route=packed_destinations([digest_of(name)])), care)
+                readdressed = batch.readdressed(route=packed_destinations([digest_of(name)]))
+                self._events.tell(CopyStranded(readdressed, care))
             elif care is not None:
                 care()
-
-
-def _nothing() -> None:
-    """Nobody wants to hear."""
-
-
-def _nowhere(batch: PublicationBatch) -> Container[str]:
-    """Nobody knows where it came from."""
-    return ()
-
-
-def _nothing_begun(link: Link, delta: int) -> None:
-    """Nobody wants to hear."""
-
-
-def _nothing_about(link: Link) -> None:
-    """Nobody wants to hear."""
-
-
-def _nothing_stranded(batch: PublicationBatch, care: Release | None) -> None:
-    """Nobody takes care of it."""
-    if care is not None:
-        care()

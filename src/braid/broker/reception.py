@@ -8,7 +8,6 @@ becomes of their links, `LinkDesk` and `MeshDesk` decide.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
@@ -28,16 +27,18 @@ from braid.protocol.effects import Close, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Hello, Introduction, Refused, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from braid.broker.access import AccessPolicy, Principal
     from braid.broker.connections import Connections
+    from braid.broker.dialling import Dialling
+    from braid.broker.events import ClientLeft
     from braid.broker.identities import Identities
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Link, Party, SoftLink
     from braid.broker.postroom import Postroom
-    from braid.broker.settings import BrokerSettings
+    from braid.broker.soft_words import SoftWords
     from braid.protocol.inputs import Opened
     from braid.protocol.messages import Message, SoftWord
 
@@ -68,20 +69,35 @@ class Reception:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         incarnation: str,
         identities: Identities,
         access: AccessPolicy,
         postroom: Postroom,
         connections: Connections,
+        neighbours: Mapping[str, Link],
         links: LinkDesk,
         mesh: MeshDesk,
-        changed: Callable[[Party], None],
+        dialling: Dialling,
+        words: SoftWords,
+        guard: Callable[..., None],
     ) -> None:
-        self.visitors: dict[int, Visitor] = {}
-        self.closed = False
+        """
+        Args:
+            incarnation: of this broker.
+            identities: know whether a neighbour is who it says.
+            access: who may do what.
+            postroom: where answers go.
+            connections: who is here.
+            neighbours: the links by their names.
+            links: take over the greetings of neighbours.
+            mesh: takes over those of soft links.
+            dialling: dials where a neighbour should be.
+            words: prove that a soft link is opened by whom it says.
+            guard: runs what a visitor's mistake may end, which then ends that connection.
+        """
+        self._closed = False
         """Nobody new is let in."""
-        self._settings = settings
+        self._settings = postroom.settings
         self._incarnation = incarnation
         self._identities = identities
         self.access = access
@@ -91,31 +107,38 @@ class Reception:
         """Visitors that showed a wrong token and wait to hear so."""
         self._postroom = postroom
         self._connections = connections
+        self._neighbours = neighbours
         self._links = links
         self._mesh = mesh
-        self._changed = changed
+        self._dialling = dialling
+        self._words = words
+        self._guard = guard
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
 
+    def close(self) -> None:
+        """Let nobody new in."""
+        self._closed = True
+
     def opened(self, opened: Opened) -> None:
         """A connection is there."""
         if opened.dialled is None:
-            if self.closed:
+            if self._closed:
                 self._postroom.refuse(opened.connection, "closing", "this broker is shutting down")
                 return
-            if len(self.visitors) + len(self._connections.parties) >= self._settings.connections_max:
+            if len(self._connections) >= self._settings.connections_max:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
         soft = opened.soft
         if soft and not self._mesh.awaits(opened.dialled):
             self._postroom.effect(Close(opened.connection, "the soft link is not to be"))
             return
-        visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        visitor = self._connections.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
-            expected = self._links.dialling.expected(opened.dialled) if not soft else ""
+            expected = self._dialling.expected(opened.dialled) if not soft else ""
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -131,7 +154,7 @@ class Reception:
                 frame_bytes_max=self._settings.frame_bytes_max,
                 proofs=self._mesh.proofs(opened.dialled)
                 if soft
-                else self._identities.proofs(self._links.links),
+                else self._identities.proofs(self._neighbours),
                 ticket=self._identities.ticket_for(expected) if expected else "",
                 returned=self._identities.returned() if not soft else {},
             )
@@ -144,7 +167,7 @@ class Reception:
             RemoteProtocolError: that is no way to greet.
             RequestRefusedError: it is not let in.
         """
-        visitor = self.visitors[connection]
+        visitor = self._connections.visitors[connection]
         if visitor.opened.dialled is not None:
             if visitor.opened.soft:
                 return self._soft_welcomed(connection, visitor, visitor.opened.dialled, message)
@@ -165,7 +188,7 @@ class Reception:
         if not isinstance(message, Hello):
             raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
         _require_version(message.version)
-        if self.closed:
+        if self._closed:
             raise RequestRefusedError("this broker is shutting down", "closing")
         if (
             not 0 < len(message.name) <= NAME_LENGTH_MAX
@@ -195,11 +218,10 @@ class Reception:
             principal,
             RateLimiter(principal.limits, self.requests_of(principal)),
             self._settings.client,
-            self._changed,
+            self._postroom.changed,
             message.secret,
             message.incarnation,
         )
-        del self.visitors[connection]
         self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         client.channel.restart(message.credit)
         self._postroom.aside(
@@ -250,7 +272,7 @@ class Reception:
         """Those who showed wrong tokens and have waited long enough."""
         due = []
         for connection, visitor in list(self.refused.items()):
-            if connection not in self.visitors:
+            if connection not in self._connections.visitors:
                 del self.refused[connection]  # it has gone
             elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
                 del self.refused[connection]
@@ -264,21 +286,20 @@ class Reception:
 
     def _broker(self, connection: int, visitor: Visitor, hello: Hello) -> Link:
         checked = _checked_id(hello.name)
-        known = self._links.links.get(checked)
+        known = self._neighbours.get(checked)
         if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
             self._identities.take_ticket(checked, hello.ticket)
-            self._links.dialling.verify(known)
+            self._dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
                 f"dialled at {known.address or 'no address'}. If it was set up anew elsewhere: "
                 f"'braid overlay forget {checked}'",
                 "identity",
             )
-        return self._linked(connection, *self._links.accept(connection, hello, visitor.admission))
+        return self._linked(*self._links.accept(connection, hello, visitor.admission))
 
-    def _linked(self, connection: int, link: Link, resumed: bool) -> Link:
+    def _linked(self, link: Link, resumed: bool) -> Link:
         """A greeting has ended with a link."""
-        del self.visitors[connection]
         if not resumed:
             key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
             self._postroom.tell(link, Introduction(key, ticket))
@@ -289,33 +310,23 @@ class Reception:
         _require_version(welcome.version)
         _checked_id(welcome.name)
         linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
-        return self._linked(connection, *linked) if linked is not None else None
+        return self._linked(*linked) if linked is not None else None
 
-    def heard_word(
-        self, link: Link, message: SoftWord, guard: Callable[[int, Callable[[], object]], None]
-    ) -> None:
-        """A broker says that it opens a soft link, which may have come before its word.
-
-        Args:
-            link: who passes it on.
-            message: what it says.
-            guard: runs what a visitor's mistake may end, which then ends that connection.
-        """
-        self._mesh.words.hear(link, message)
-        for connection, visitor in list(self.visitors.items()):
+    def heard_word(self, link: Link, message: SoftWord) -> None:
+        """A broker says that it opens a soft link, which may have come before its word."""
+        self._words.hear(link, message)
+        for connection, visitor in list(self._connections.visitors.items()):
             if visitor.soft is not None and visitor.soft.name == message.sender:
-                guard(connection, partial(self._soft, connection, visitor, visitor.soft))
+                self._guard(connection, self._soft, connection, visitor, visitor.soft)
 
     def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink | None:
         """Another broker opens a soft link to us; None if the word that proves that is still to come."""
         self._links.require_other(_checked_id(hello.name))
         self._mesh.require_sight(hello.name)
-        if self.access.is_open and not self._mesh.words.proved(hello):
+        if self.access.is_open and not self._words.proved(hello):
             visitor.soft = hello
             return None
-        soft = self._mesh.accept(connection, hello, visitor.admission)
-        del self.visitors[connection]
-        return soft
+        return self._mesh.accept(connection, hello, visitor.admission)
 
     def _soft_welcomed(
         self, connection: int, visitor: Visitor, address: str, message: Message
@@ -326,10 +337,10 @@ class Reception:
             _require_version(message.version)
             soft = self._mesh.welcomed(connection, address, message, visitor.admission)
         else:
-            self._mesh.dial_failed(address)
-        # Without one, the end of the connection is no news: the same address may have been dialled again.
-        del self.visitors[connection]
+            self._mesh.not_to_be(address)
         if soft is None:
+            # Its end is no news any more: the same address may have been dialled again by then.
+            del self._connections.visitors[connection]
             self._postroom.effect(Close(connection, "the soft link is not to be"))
         return soft
 
@@ -341,8 +352,9 @@ class Reception:
             self._requests[principal.name] = known
         return known
 
-    def left(self, client: Client) -> None:
+    def left(self, event: ClientLeft) -> None:
         """A client has gone."""
+        client = event.client
         now_us = self._postroom.now_us
         held = len(client.subscriptions)
         self._postroom.quotas.leave(client.principal, held, client.own_publisher, now_us)
@@ -354,7 +366,11 @@ class Reception:
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""
         oldest = self._postroom.now_us - self._settings.handshake_us_max
-        return [connection for connection, visitor in self.visitors.items() if visitor.since_us < oldest]
+        return [
+            connection
+            for connection, visitor in self._connections.visitors.items()
+            if visitor.since_us < oldest
+        ]
 
 
 def _require_version(version: int) -> None:

@@ -80,6 +80,11 @@ class SoftLinks:
         self.retiring[soft] = RETIRING_REVIEWS_MAX
         return True
 
+    def age(self) -> None:
+        """A review has come: those that retire have one less left."""
+        for soft, reviews in self.retiring.items():
+            self.retiring[soft] = max(0, reviews - 1)
+
     def reinstate(self, broker: str) -> SoftLink | None:
         """One that was to be closed is wanted after all; None if it is not there any more."""
         soft = next(
