@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from braid.cli.connection_options import (
-    BROKER_DEFAULT,
-    Authority,
-    Brokers,
-    Certificate,
-    Key,
-    Token,
-    tls_settings,
-)
+from braid.cli.connection_options import BROKER_DEFAULT, Brokers, Door, with_door
 from braid.cli.json_lines import decode, encode_lines, input_name, open_input, read_batches
 from braid.cli.terminal import say
 from braid.errors import BraidError, PublicationError, RequestRefusedError
@@ -64,17 +56,12 @@ class _WhenFull(StrEnum):
     DISCONNECT = "disconnect"
 
 
-_Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to try to connect.")
-]
+_with_door = with_door(10.0, "How long to try to connect.")
 
 
+@_with_door
 def publish(
     broker: Brokers = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
     acknowledged: Annotated[
         bool,
         typer.Option(
@@ -112,7 +99,8 @@ def publish(
             help="Keeps --publisher with --epoch from other anonymous clients.",
         ),
     ] = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Publish JSON lines from standard input.
 
@@ -125,19 +113,18 @@ def publish(
     """
     from braid.runtime.connecting import connect_sync
 
-    tls = tls_settings(ca, certificate, key)
     delivery = "acknowledged" if acknowledged else "fast"
     count = 0
     try:
         with (
             connect_sync(
                 broker,
-                token=token,
-                tls=tls,
+                token=door.token,
+                tls=door.tls,
                 publisher=publisher,
                 epoch=epoch,
                 secret=secret,
-                timeout_s=timeout,
+                timeout_s=door.timeout_s,
                 reconnect_for_s=RECONNECT_FOR_S,
             ) as client,
             open_input("-") as source,
@@ -217,13 +204,10 @@ def _parts(document: Any) -> tuple[Any, bytes, str]:
         raise PublicationError(f"body_base64 cannot be read: {error}") from None
 
 
+@_with_door
 def subscribe(
     filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
     broker: Brokers = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many publications.")
     ] = None,
@@ -265,7 +249,8 @@ def subscribe(
             "--partial", help="Begin although links of the network are down; what they keep away is missed."
         ),
     ] = False,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     r"""Print publications that satisfy FILTER, one JSON object a line, as they arrive.
 
@@ -282,7 +267,7 @@ def subscribe(
     work = _print_publications(
         filter_text,
         broker,
-        {"token": token, "tls": tls_settings(ca, certificate, key), "timeout_s": timeout},
+        {"token": door.token, "tls": door.tls, "timeout_s": door.timeout_s},
         count=count,
         seconds=seconds,
         meta=meta,
