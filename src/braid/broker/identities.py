@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from braid.broker.dialling import Dialling
     from braid.broker.parties import Link
     from braid.protocol.log import StoreOperation, StoreState
-    from braid.protocol.messages import Hello, Introduction
+    from braid.protocol.messages import Hello, Introduction, Welcome
 
 __all__ = ["Acquaintances", "Identities"]
 
@@ -77,12 +77,12 @@ class Identities:
         """Its key means nothing any more."""
         self.known.pop(neighbour, None)
 
-    def convincing(self, link: Link, hello: Hello) -> bool:
+    def convincing(self, link: Link, greeting: Hello | Welcome) -> bool:
         """Whether a greeting in the name of a neighbour that was met before is that neighbour's.
 
         Its incarnation does not say so: every client of that neighbour was told it.
         """
-        if hello.resumes and hello.resumes in (link.latest, link.named):
+        if greeting.resumes and greeting.resumes in (link.latest, link.named):
             return True  # only that process knows these
         key = self.known.get(link.name)
         if key is None:
@@ -92,8 +92,8 @@ class Identities:
             # is nothing to lose.
             known_place = link.address and not any(host in link.address for host in ANY_HOST)
             return not known_place or not link.channel.cares
-        expected = _proof(key, link.name, self._broker_id, hello.incarnation)
-        return hmac.compare_digest(expected, hello.proofs.get(self._broker_id, ""))
+        expected = _proof(key, link.name, self._broker_id, greeting.incarnation)
+        return hmac.compare_digest(expected.encode(), greeting.proofs.get(self._broker_id, "").encode())
 
 
 class Acquaintances:

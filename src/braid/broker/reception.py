@@ -160,7 +160,9 @@ class Reception:
                 self._postroom.effect(Close(connection, message.reason))
                 if message.code in ("loop", "double"):
                     self._links.dialling.met(visitor.opened.dialled, message.name)
-                    self._links.moved(message.name)
+                    refuser = self._links.links.get(message.name)
+                    if refuser is not None and self._links.dialling.is_at(visitor.opened.dialled, refuser):
+                        self._links.moved(message.name)
                     self._links.tell_reach()
                 return None
             if not isinstance(message, Welcome):
@@ -309,6 +311,7 @@ class Reception:
                 brokers=sorted(reach),
                 delta=self._settings.delta,
                 session=link.agreed,
+                proofs=self._identities.proofs([link.name], self._incarnation),
             ),
         )
         link.told_reach = reach
@@ -332,7 +335,21 @@ class Reception:
             return None
         self._links.require_other(_checked_id(welcome.name))
         known = self._links.links.get(welcome.name)
-        self._links.dialling.met(address, welcome.name)
+        dialling = self._links.dialling
+        if (
+            known is not None
+            and self.access.is_open
+            and not dialling.is_at(address, known)
+            and not self._identities.convincing(known, welcome)
+        ):
+            dialling.verify(known)
+            raise RequestRefusedError(
+                f"a broker {welcome.name!r} was met elsewhere before, and nothing proves that the one at "
+                f"{address} is the same; ids must differ. If it was set up anew there: "
+                f"'braid overlay forget {welcome.name}'",
+                "identity",
+            )
+        dialling.met(address, welcome.name)
         if known is not None and known.connection is not None:
             same = known.incarnation == welcome.incarnation
             if same and not self._links.prefer(known, dialled=True):
