@@ -11,7 +11,8 @@ each takes; `pass` lets more go by.
     subscribe CLIENT KEY [when=CHOICE] FILTER         unsubscribe CLIENT KEY
     advertise CLIENT KEY FILTER                       unadvertise CLIENT KEY
     publish CLIENT [acknowledged] [ordered] [as=NAME] [first=NUMBER] JSON ...
-    durable CLIENT NAME FILTER      resume CLIENT NAME [after OFFSET]      done CLIENT NAME OFFSET
+    durable CLIENT NAME FILTER      resume CLIENT NAME [after OFFSET] [takeover]
+    done CLIENT NAME OFFSET
     replay CLIENT NAME FIRST LAST   drop CLIENT NAME
     ask CLIENT TOPIC [NAME=VALUE]   leave CLIENT   sleep CLIENT / wake CLIENT   keep CLIENT / settle CLIENT
     cut BROKER BROKER    kill BROKER    start BROKER    drain BROKER    pass SECONDSs    tables BROKER
@@ -370,8 +371,10 @@ class Conversation:
 
     def _resume(self, rest: str) -> None:
         name, log, *after = rest.split()
-        offset = int(after[1]) if after else -1
-        self._request(name, SubscribeDurable(self._number(), log, "", resume_after=offset))
+        takeover = "takeover" in after
+        offset = int(after[1]) if "after" in after else -1
+        again = SubscribeDurable(self._number(), log, "", resume_after=offset, takeover=takeover)
+        self._request(name, again)
 
     def _done(self, rest: str) -> None:
         name, log, offset = rest.split()

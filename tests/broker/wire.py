@@ -62,6 +62,7 @@ class WireClient:
         token: str | None = None,
         credit: int = 1 << 22,
         frame_bytes_max: int = 0,
+        incarnation: str = "",
     ) -> None:
         self.name = name
         self.publisher = name
@@ -86,7 +87,7 @@ class WireClient:
                 PROTOCOL_VERSION,
                 "client",
                 name,
-                f"{name}-1",
+                incarnation or f"{name}-1",
                 token,
                 credit=credit,
                 frame_bytes_max=frame_bytes_max,
@@ -325,8 +326,17 @@ class Network:
         token: str | None = None,
         credit: int = 1 << 22,
         frame_bytes_max: int = 0,
+        incarnation: str = "",
     ) -> WireClient:
-        client = WireClient(self, name, broker, token=token, credit=credit, frame_bytes_max=frame_bytes_max)
+        client = WireClient(
+            self,
+            name,
+            broker,
+            token=token,
+            credit=credit,
+            frame_bytes_max=frame_bytes_max,
+            incarnation=incarnation,
+        )
         self.run()
         return client
 

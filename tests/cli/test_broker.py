@@ -15,7 +15,7 @@ import pytest
 
 from braid.cli import main
 from braid.errors import AuthenticationError, RequestRefusedError
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.directory import open_directory
 from braid.runtime.tls import TlsSettings
 from braid.server.access_file import new_token

@@ -29,7 +29,7 @@ from braid.protocol.messages import (
     Subscribe,
     Welcome,
 )
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from tests.fuzz.test_core_fuzz import mutated, recorded
 from tests.parity.on_sockets import DEADLINE_S, until

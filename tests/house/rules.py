@@ -23,6 +23,7 @@ ROOMS = (
     "language",
     "matching",
     "protocol",
+    "client",
     "routing",
     "adaptation",
     "reconfiguration",

@@ -10,7 +10,7 @@ import pytest
 
 from braid.broker.access import ANONYMOUS, AccessPolicy, Grant, Limits, Principal
 from braid.errors import PublicationError, RequestRefusedError
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from braid.broker.settings import STRATEGIES
 from braid.errors import BraidError, ConfigurationError
 from braid.protocol.publisher_names import publisher_and_epoch
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid_bench.environment import describe_environment
 from braid_bench.live_network import LiveNetwork
 from braid_bench.timing import significant
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from braid.runtime.client import Client
-    from braid.runtime.client_subscription import Subscription
+    from braid.runtime.client_subscription import DurableSubscription
 
 __all__ = ["LiveSettings", "bench_live", "live_settings_for", "two_arms"]
 
@@ -415,7 +415,7 @@ def _is_ordered(publisher: str) -> bool:
     return phase == "faults" and int(place) % 2 == 0
 
 
-async def _read(subscription: Subscription, reader: _Reader) -> None:
+async def _read(subscription: DurableSubscription, reader: _Reader) -> None:
     """Write down the log. After a crash rows that were not acknowledged come again, at the same offset."""
     while True:
         rows: Any = await subscription.get_many(_ROWS_AT_ONCE_MAX)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from braid.errors import BraidError, ConfigurationError, RemoteProtocolError
 from braid.protocol import FrameDecoder
 from braid.protocol.messages import Hello
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid_bench.brokers.server import HOST
 
 if TYPE_CHECKING:

@@ -223,6 +223,7 @@ class DurableDesk:
                 log = self._created(client, message)
             else:
                 self._require_secret(client, log, message.secret)
+                self._require_free(client, log, takeover=message.takeover)
                 self._require_same(client, log, message)
         except (FilterError, RequestRefusedError) as error:
             self._postroom.fail(client, message.request, error)
@@ -312,6 +313,20 @@ class DurableDesk:
         )
         return log
 
+    def _require_free(self, client: Client, log: DurableLog, *, takeover: bool) -> None:
+        """Refuse a second reader, unless it said that the first is to stop.
+
+        The first may be a former connection of the same client, whose end has not been noticed here.
+        """
+        reader = log.reader
+        if reader is None or reader is client or reader.is_again(client) or takeover:
+            return
+        raise RequestRefusedError(
+            f"the durable subscription {log.name!r} is being read by another connection, of the client "
+            f"{reader.name!r}; takeover=True ends that",
+            "taken",
+        )
+
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
         """Refuse a client that may not read the log, or takes it for another one."""
         permitted = self._require_reader(client, log)
@@ -393,7 +408,7 @@ class DurableDesk:
         self._subscriptions.withdraw(self._subscription(log))
 
     def _displace(self, log: DurableLog, former: Client, client: Client) -> None:
-        """The newest reader wins: the one before is often a dead connection. If it lives, it hears of it."""
+        """The reader before this one may be a dead connection. If it lives, it hears of it."""
         self.stop_reading(former, log.key)
         if former is not client:
             reason = f"another connection reads the durable subscription {log.name!r} now"

@@ -112,6 +112,8 @@ class PublishDesk:
         self._durables = durables
         self._links = links
         self._left_behind: list[Client] = []
+        self._refused: dict[str, tuple[int, str]] = {}
+        """Publications of a client that were refused and are not in the audit log yet, by code, and why."""
         self._unsettled = unsettled
         self._unsettled_here = Unsettled()
         self._from_sets = from_sets
@@ -144,6 +146,7 @@ class PublishDesk:
         checked = [
             self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
         ]
+        self._audit_refusals(client)
         self._durables.pressure.publishes(client)
         kept = bool(client.unrouted)
         client.unrouted.extend(checked)
@@ -258,15 +261,22 @@ class PublishDesk:
         sequences = batch.sequences[rows].tolist()
         self._postroom.counters.refused += len(sequences)
         self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
-        self._postroom.audit(
-            "warning",
-            "publication refused",
-            client=client.name,
-            principal=client.principal.name,
-            count=len(sequences),
-            code=code,
-            reason=reason,
-        )
+        count, first_reason = self._refused.get(code, (0, reason))
+        self._refused[code] = count + len(sequences), first_reason
+
+    def _audit_refusals(self, client: Client) -> None:
+        """A line for all refusals of a turn: whoever is refused a thousand times writes no thousand lines."""
+        for code, (count, reason) in self._refused.items():
+            self._postroom.audit(
+                "warning",
+                "publication refused",
+                client=client.name,
+                principal=client.principal.name,
+                count=count,
+                code=code,
+                reason=reason,
+            )
+        self._refused.clear()
 
     # From links.
 
@@ -502,6 +512,8 @@ class PublishDesk:
                         neighbour=source.name,
                         reason=str(error),
                     )
+        if isinstance(source, Client):
+            self._audit_refusals(source)
         return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
 
     def _hand_over(

@@ -322,6 +322,7 @@ class Client(Party):
         "advertised",
         "advertising",
         "destinations",
+        "incarnation",
         "key",
         "limiter",
         "logs",
@@ -342,8 +343,11 @@ class Client(Party):
         settings: ChannelSettings,
         changed: Callable[[Party], None],
         secret: str = "",
+        incarnation: str = "",
     ) -> None:
         super().__init__(name, settings, changed, classes=1, stage=ClientStage.PRESENT)
+        self.incarnation = incarnation
+        """The same one on all connections of one client, and never that of another."""
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal
@@ -391,6 +395,10 @@ class Client(Party):
     def behind(self) -> list[ClientDestination]:
         """Those of its destinations that hold others up."""
         return [each for each in self.destinations.values() if each.behind_since_us is not None]
+
+    def is_again(self, other: Client) -> bool:
+        """Whether both are connections of one and the same client."""
+        return self.name == other.name and bool(self.incarnation) and self.incarnation == other.incarnation
 
     def owns(self, publisher: str) -> bool:
         """Whether a publisher is this client's own."""

@@ -220,6 +220,7 @@ class Reception:
             self._settings.client,
             self._postroom.changed,
             message.secret,
+            message.incarnation,
         )
         self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         client.channel.restart(message.credit)

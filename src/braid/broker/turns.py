@@ -63,6 +63,8 @@ _WORK = {
 FRAMES_PER_TURN = 512
 # To read a filter takes as much as to subscribe for every so many characters.
 CHARACTERS_PER_UNIT = 16
+# Publications of a batch that cost as much as a unit, beside the one for the batch.
+ROWS_PER_UNIT = 64
 # One read has no more frames than this. It only meets those whose driver reads on nevertheless.
 LINE_FRAMES_MAX = 200_000
 
@@ -227,7 +229,7 @@ class Turns:
         return max(1, self.work - before)
 
     def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
-        """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
+        """Handle as much as fits; returns how many frames that were. Reports always fit."""
         handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
@@ -243,7 +245,13 @@ class Turns:
             if party.connection is None:
                 return len(frames)  # something before has ended it
             if kind is PublicationBatch:
-                self._batches(party, [frame for frame in run if party.channel.accept(frame)])
+                # Also those of a client that may not ask for anything now: publications have their share.
+                fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
+                work_max -= work
+                self.work += work
+                self._batches(party, [frame for frame in run[:fitting] if party.channel.accept(frame)])
+                if fitting < len(run):
+                    return handled + fitting
             elif kind in _ROUTINE:
                 self._each(party, kind, run)
             else:
@@ -331,6 +339,24 @@ def _runs(frames: Sequence[Frame]) -> Iterable[tuple[type, Sequence[Frame]]]:
 
 def _kind(frame: Frame) -> type:
     return type(frame.body)
+
+
+def _fitting_batches(run: Sequence[Frame], work_max: int) -> tuple[int, int]:
+    """How many batches may be handled now, one at least, and how much work they are.
+
+    Those that are made one, as `joined` does, cost as one.
+    """
+    work = 0
+    before = ""
+    for count, (_, batch) in enumerate(run):
+        if isinstance(batch, PublicationBatch):
+            if batch.publisher != before or batch.acknowledged:
+                work += ROWS_PER_UNIT
+                before = batch.publisher
+            work += batch.count
+        if work > work_max * ROWS_PER_UNIT and count:
+            return count, work_max
+    return len(run), work // ROWS_PER_UNIT
 
 
 def _work_of(frame: Frame) -> int:

@@ -235,6 +235,11 @@ class Destinations:
         groups = self._group_of_slot[slots]
         named = groups >= 0
         groups, publications = groups[named], publications[named]
+        if len(groups) > self._reached.size:  # then it is quicker to go through all of it once
+            flags = np.zeros((len(self._reached), self._reached.shape[1] * 64), np.bool_)
+            flags[publications, groups] = True
+            self._reached |= np.packbits(flags, axis=1, bitorder="little").view(np.uint64)
+            return
         bits = np.uint64(1) << (groups % 64).astype(np.uint64)
         np.bitwise_or.at(self._reached, (publications, groups // 64), bits)
 

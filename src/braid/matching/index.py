@@ -220,18 +220,21 @@ class FilterIndex(Generic[Key]):
         """One set of keys per publication."""
         asked = _sequence(batch)
         keys = self._keys
-        if len(asked) <= SINGLES_MAX:
-            singles = self._one_by_one(asked, SingleSlots)
-            if singles is not None:
-                return [_named(keys, single.slots) for single in singles]
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            return [_named(keys, single.slots) for single in singles]
         publications, slots = self.match_pairs(asked)
         return _sets(publications, [keys[slot] for slot in slots.tolist()], len(asked))
 
     def match_pairs(self, batch: Iterable[Attributes]) -> tuple[IntArray, IntArray]:
         """Every match as two arrays: publications (ascending) and slots, to be named by `key_of`."""
+        asked = _sequence(batch)
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            rows = np.repeat(np.arange(len(singles)), [len(single.slots) for single in singles])
+            return rows, np.array([slot for single in singles for slot in single.slots], np.int64)
         publications: list[IntArray] = []
         slots: list[IntArray] = []
-        asked = _sequence(batch)
         for start in range(0, len(asked), BATCH_MAX):
             answer = Pairs()
             self._answer(asked[start : start + BATCH_MAX], answer)
@@ -250,6 +253,9 @@ class FilterIndex(Generic[Key]):
         """How many filters each publication satisfies, without listing them."""
         counts = [np.zeros(0, np.int64)]
         asked = _sequence(batch)
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            return np.array([len(set(single.slots)) for single in singles], np.int64)
         for start in range(0, len(asked), BATCH_MAX):
             some = asked[start : start + BATCH_MAX]
             answer = Counts(len(some))
@@ -296,8 +302,6 @@ class FilterIndex(Generic[Key]):
 
         It is quicker for more than a few publications, and for some special ones.
         """
-        if len(asked) > SINGLES_MAX:
-            return None
         used, group_of_slot = self._groups.used_bits, self._group_of_slot
         singles = self._one_by_one(asked, lambda: SingleDestinations(used, group_of_slot))
         return None if singles is None else [single.reached for single in singles]
@@ -348,6 +352,8 @@ class FilterIndex(Generic[Key]):
 
     def _one_by_one(self, asked: Sequence[Attributes], made: Callable[[], _Single]) -> list[_Single] | None:
         """The answers for so few publications that arrays would not pay; None where they would."""
+        if len(asked) > SINGLES_MAX:
+            return None
         checked = checked_publications(asked)
         segments = self._segments
         if checked.ranged or not all(segment.takes_single for segment in segments.values()):
@@ -359,7 +365,8 @@ class FilterIndex(Generic[Key]):
         for attributes in checked.publications:
             answer = made()
             for segment in segments.values():
-                segment.match_one(attributes, answer)
+                if not answer.complete:
+                    segment.match_one(attributes, answer)
             for tail in (self._full_tail, self._tail):
                 if tail:
                     answer.add_slots(tail.matching(attributes))

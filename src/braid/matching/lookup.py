@@ -6,6 +6,7 @@ and attribute, and shared by everything in the segment.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, WordArray, point_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from braid.matching.axis import Axis
 
@@ -63,12 +64,8 @@ class Interner:
 
     def codes_of(self, values: list[Any]) -> npt.NDArray[np.int64]:
         """The number of each value, -1 where no filter asks for it."""
-        get = self._codes.get
-        if set(map(type, values)) in _PLAIN_KEYS:
-            found: Iterable[int] = (get(value, -1) for value in values)
-        else:
-            found = (get(point_key(value), -1) for value in values)
-        return np.fromiter(found, np.int64, len(values))
+        keys = values if set(map(type, values)) in _PLAIN_KEYS else map(point_key, values)
+        return np.fromiter(map(self._codes.get, keys, repeat(-1)), np.int64, len(values))
 
     def __len__(self) -> int:
         return len(self._codes)

@@ -142,6 +142,8 @@ class Segment:
 
         if self._blocks:
             self._match_blocks(attributes, codes, answer, second_look)
+            if answer.complete:
+                return
         for table in self._tables:
             table.match_one(attributes, codes, answer, self._dead_rows, second_look)
         if self._presence is not None:

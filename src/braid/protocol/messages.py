@@ -279,6 +279,8 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     patience_us: int = 0
     secret: str = ""
     """What an anonymous client shows to have the log to itself."""
+    takeover: bool = False
+    """Whether another client that reads the log is to stop; without that, the second one is refused."""
 
 
 class StoredPublications(_Message, tag=21, frozen=True):

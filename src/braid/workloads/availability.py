@@ -18,10 +18,9 @@ import pyarrow as pa
 from braid.workloads.draws import Floats, Integers, choices, integers, zipf_shares
 from braid.workloads.parameters import Definition, Parameter
 from braid.workloads.schedule import (
-    arrival_times_us,
-    duration_us,
     publication_count,
     schedule_parameters,
+    scheduled_us,
     take_turns,
 )
 from braid.workloads.tables import (
@@ -30,9 +29,9 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
+    published_by,
     subscriptions_batch,
     subscriptions_table,
-    text_column,
 )
 
 if TYPE_CHECKING:
@@ -87,11 +86,10 @@ def _publications(
 ) -> PublicationColumns:
     publisher, sequence = take_turns(seed, rows, len(publishing))
     shares = value_shares(settings["values"], settings["publication_degree"], settings["publication_bias"])
-    count = publication_count(settings)
-    return PublicationColumns(
-        at_us=arrival_times_us(seed, settings["spread"], rows, count, duration_us(settings)),
-        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
-        client=text_column([f"P{each:03d}" for each in range(len(publishing))], publisher),
+    return published_by(
+        publishing,
+        publisher,
+        at_us=scheduled_us(seed, settings, rows),
         sequence=sequence + 1,
         attributes={"attribute": pa.array(1 + choices(seed, "publication value", rows, shares))},
     )

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from braid.workloads.draws import Integers, choices, integers, permutation, zipf_shares
+from braid.workloads.draws import Integers, choices, integers, zipf_shares
 from braid.workloads.parameters import Definition, Parameter
 from braid.workloads.schedule import (
-    arrival_times_us,
-    duration_us,
+    placed,
     publication_count,
     schedule_parameters,
+    scheduled_us,
     take_turns,
 )
 from braid.workloads.tables import (
@@ -37,7 +37,7 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
-    require_brokers,
+    published_by,
     subscriptions_batch,
     subscriptions_table,
     text_column,
@@ -53,13 +53,10 @@ VALUES = 1_000
 
 
 def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
-    brokers, publishers, subscribers = (settings[key] for key in ("brokers", "publishers", "subscribers"))
-    require_brokers(brokers, publishers, subscribers)
-    placed = permutation(seed, "placement", brokers)
-    publishing, subscribing = placed[:publishers], placed[publishers : publishers + subscribers]
+    publishing, subscribing = placed(seed, settings)
     attributes = {"topic": pa.string()} | {f"x{each}": pa.int64() for each in range(1, settings["depth"])}
     return {
-        "brokers": brokers_table(brokers, publishing.tolist(), subscribing.tolist()),
+        "brokers": brokers_table(settings["brokers"], publishing.tolist(), subscribing.tolist()),
         "subscriptions": subscriptions_table(
             settings["subscriptions"], partial(_subscriptions, seed, subscribing, dict(settings))
         ),
@@ -112,11 +109,10 @@ def _publications(
     attributes = {"topic": text_column([_topic(each) for each in range(settings["topics"])], topic)}
     for each in range(1, settings["depth"]):
         attributes[f"x{each}"] = pa.array(integers(seed, f"x{each}", rows, 0, VALUES))
-    count = publication_count(settings)
-    return PublicationColumns(
-        at_us=arrival_times_us(seed, settings["spread"], rows, count, duration_us(settings)),
-        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
-        client=text_column([f"P{each:03d}" for each in range(len(publishing))], publisher),
+    return published_by(
+        publishing,
+        publisher,
+        at_us=scheduled_us(seed, settings, rows),
         sequence=sequence + 1,
         attributes=attributes,
     )

@@ -36,10 +36,10 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
+    published_by,
     require_brokers,
     subscriptions_batch,
     subscriptions_table,
-    text_column,
 )
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def _publications(
     missing = np.argsort(order, axis=1) >= sizes[:, np.newaxis]
     low = _values(exponent, seed, "published", rows)
     high = np.minimum(low + settings["publication_width"], VALUE_MAX)
-    return PublicationColumns(
+    return published_by(
+        publishing,
+        publisher,
         at_us=begin_us + sequence * period_us + phases_us[publisher],
-        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
-        client=text_column([f"P{each:03d}" for each in range(publishers)], publisher),
         sequence=sequence + 1,
         attributes={
             name: pa.StructArray.from_arrays(

@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from braid.workloads.datasets import QUOTES, dataset, quote_attributes, read_quotes
-from braid.workloads.draws import Floats, Integers, choices, integers, permutation, uniform
+from braid.workloads.draws import Floats, Integers, choices, integers, uniform
 from braid.workloads.parameters import Definition, Parameter
 from braid.workloads.schedule import (
     arrival_times_us,
     duration_us,
     numbered,
+    placed,
     publication_count,
     schedule_parameters,
 )
@@ -36,10 +37,9 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
-    require_brokers,
+    published_by,
     subscriptions_batch,
     subscriptions_table,
-    text_column,
 )
 
 if TYPE_CHECKING:
@@ -83,17 +83,14 @@ class _Market:
 
 
 def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
-    brokers, publishers, subscribers = (settings[key] for key in ("brokers", "publishers", "subscribers"))
-    require_brokers(brokers, publishers, subscribers)
     lines, market, codes = _read(dataset(QUOTES))
-    placed = permutation(seed, "placement", brokers)
-    publishing, subscribing = placed[:publishers], placed[publishers : publishers + subscribers]
+    publishing, subscribing = placed(seed, settings)
     count = min(publication_count(settings), len(codes))
     # What was cut off at the end of the quotes shortens the run instead of slowing it down.
     within_us = duration_us(settings) * count // max(publication_count(settings), 1)
-    publisher = codes[:count] % publishers
+    publisher = codes[:count] % settings["publishers"]
     return {
-        "brokers": brokers_table(brokers, publishing.tolist(), subscribing.tolist()),
+        "brokers": brokers_table(settings["brokers"], publishing.tolist(), subscribing.tolist()),
         "subscriptions": subscriptions_table(
             settings["subscriptions"], partial(_subscriptions, seed, subscribing, market)
         ),
@@ -175,10 +172,10 @@ def _publications(
     seed, spread, within_us = timing
     publisher, sequence = publisher_and_sequence[:, rows]
     chosen = quotes.take(pa.array(rows))
-    return PublicationColumns(
+    return published_by(
+        publishing,
+        publisher,
         at_us=arrival_times_us(seed, spread, rows, quotes.num_rows, within_us),
-        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
-        client=text_column([f"P{each:03d}" for each in range(len(publishing))], publisher),
         sequence=sequence,
         attributes={name: chosen.column(name) for name in ATTRIBUTES},
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from braid.workloads.draws import Integers, permutation, uniform
 from braid.workloads.parameters import Parameter
+from braid.workloads.tables import require_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,10 @@ __all__ = [
     "arrival_times_us",
     "duration_us",
     "numbered",
+    "placed",
     "publication_count",
     "schedule_parameters",
+    "scheduled_us",
     "take_turns",
 ]
 
@@ -64,6 +67,21 @@ def arrival_times_us(seed: int, spread: str, rows: Integers, count: int, within_
 @lru_cache(maxsize=4)
 def _poisson_times_us(seed: int, count: int, within_us: int) -> Integers:
     return np.sort((uniform(seed, "arrival times", np.arange(count)) * within_us).astype(np.int64))
+
+
+def scheduled_us(seed: int, settings: Mapping[str, Any], rows: Integers) -> Integers:
+    """When the publications of these rows leave, where rate, duration and spread say so."""
+    return arrival_times_us(
+        seed, settings["spread"], rows, publication_count(settings), duration_us(settings)
+    )
+
+
+def placed(seed: int, settings: Mapping[str, Any]) -> tuple[Integers, Integers]:
+    """The brokers of publishers and those of subscribers, none of them twice."""
+    brokers, publishers, subscribers = (settings[key] for key in ("brokers", "publishers", "subscribers"))
+    require_brokers(brokers, publishers, subscribers)
+    order = permutation(seed, "placement", brokers)
+    return order[:publishers], order[publishers : publishers + subscribers]
 
 
 def take_turns(seed: int, rows: Integers, clients: int) -> tuple[Integers, Integers]:

@@ -28,9 +28,9 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
+    published_by,
     subscriptions_batch,
     subscriptions_table,
-    text_column,
 )
 
 if TYPE_CHECKING:
@@ -134,10 +134,10 @@ def _publications(
 ) -> PublicationColumns:
     kinds, sequences = _order(seed, len(publishing), count)
     kind = kinds[rows]
-    return PublicationColumns(
+    return published_by(
+        publishing,
+        kind,
         at_us=arrival_times_us(seed, "poisson", rows, count, within_us),
-        broker=text_column([broker_name(each) for each in publishing.tolist()], kind),
-        client=text_column([f"P{each:03d}" for each in range(len(publishing))], kind),
         sequence=sequences[rows] + 1,
         attributes={"type": pa.array(kind), "value": pa.array(integers(seed, "value", rows, 0, 1_000))},
     )

@@ -26,10 +26,10 @@ from braid.workloads.draws import (
 )
 from braid.workloads.parameters import Definition, Parameter
 from braid.workloads.schedule import (
-    arrival_times_us,
-    duration_us,
+    placed,
     publication_count,
     schedule_parameters,
+    scheduled_us,
     take_turns,
 )
 from braid.workloads.tables import (
@@ -38,10 +38,9 @@ from braid.workloads.tables import (
     broker_name,
     brokers_table,
     publications_table,
-    require_brokers,
+    published_by,
     subscriptions_batch,
     subscriptions_table,
-    text_column,
 )
 
 if TYPE_CHECKING:
@@ -80,19 +79,16 @@ WORDS = _words()
 
 
 def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
-    brokers, publishers, subscribers = (settings[key] for key in ("brokers", "publishers", "subscribers"))
-    require_brokers(brokers, publishers, subscribers)
     if settings["names"] < max(ATTRIBUTES_PER_MESSAGE):
         raise ConfigurationError(
             f"siena: names is at least {max(ATTRIBUTES_PER_MESSAGE)}, the attributes of the largest message"
         )
-    placed = permutation(seed, "placement", brokers)
-    publishing, subscribing = placed[:publishers], placed[publishers : publishers + subscribers]
+    publishing, subscribing = placed(seed, settings)
     attributes = {
         _name(each): pa.int64() if _is_integer(each) else pa.string() for each in range(settings["names"])
     }
     return {
-        "brokers": brokers_table(brokers, publishing.tolist(), subscribing.tolist()),
+        "brokers": brokers_table(settings["brokers"], publishing.tolist(), subscribing.tolist()),
         "subscriptions": subscriptions_table(
             settings["subscriptions"], partial(_subscriptions, seed, subscribing, settings["names"])
         ),
@@ -159,11 +155,10 @@ def _publications(
         else vocabulary.take(pa.array(words[:, each], mask=missing[:, each]))
         for each in range(names)
     }
-    count = publication_count(settings)
-    return PublicationColumns(
-        at_us=arrival_times_us(seed, settings["spread"], rows, count, duration_us(settings)),
-        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
-        client=text_column([f"P{each:03d}" for each in range(len(publishing))], publisher),
+    return published_by(
+        publishing,
+        publisher,
+        at_us=scheduled_us(seed, settings, rows),
         sequence=sequence + 1,
         attributes=attributes,
     )

@@ -41,6 +41,7 @@ __all__ = [
     "brokers_table",
     "publications_schema",
     "publications_table",
+    "published_by",
     "require_brokers",
     "struct_column",
     "subscriptions_batch",
@@ -186,6 +187,24 @@ class PublicationColumns(NamedTuple):
     client: pa.Array
     sequence: Integers
     attributes: Mapping[str, pa.Array]
+
+
+def published_by(
+    publishing: Integers,
+    publisher: Integers,
+    *,
+    at_us: Integers,
+    sequence: Integers,
+    attributes: Mapping[str, pa.Array],
+) -> PublicationColumns:
+    """Publications of clients P000, P001, ... at these brokers, by the number of each one's client."""
+    return PublicationColumns(
+        at_us=at_us,
+        broker=text_column([broker_name(each) for each in publishing.tolist()], publisher),
+        client=text_column([f"P{each:03d}" for each in range(len(publishing))], publisher),
+        sequence=sequence,
+        attributes=attributes,
+    )
 
 
 def publications_table(

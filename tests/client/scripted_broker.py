@@ -10,15 +10,15 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from braid.protocol.batch import PublicationBatch, encode_record
-from braid.protocol.channel import Channel, ChannelSettings
-from braid.protocol.client_effects import (
+from braid.client.effects import (
     Answered,
     ClientEffect,
     ClientSettings,
     Lost,
 )
-from braid.protocol.client_session import ClientSession
+from braid.client.session import ClientSession
+from braid.protocol.batch import PublicationBatch, encode_record
+from braid.protocol.channel import Channel, ChannelSettings
 from braid.protocol.codec import Frame, FrameDecoder, encode_frames
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.inputs import Closed, Opened, Received, Tick
@@ -41,7 +41,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from braid.protocol.client_inbox import Interest
+    from braid.client.inbox import Interest
     from braid.protocol.codec import Body
 
 __all__ = ["LOG_ROWS_MAX", "SECOND", "ScriptedBroker", "World", "connected", "record"]

@@ -1,4 +1,4 @@
-"""What may a client's session be told, and what does it tell the application?
+"""Settings of a client's session, and the effects with which it tells the application something.
 
 The session also asks for `Send`, `Close`, `Dial` and `Note` (see `effects.py`). What is here concerns the
 application at this end: answers, arrivals, receipts.
@@ -13,8 +13,8 @@ from braid.protocol.channel import ChannelSettings
 from braid.protocol.effects import Close, Dial, Note, Send
 
 if TYPE_CHECKING:
+    from braid.client.inbox import Interest
     from braid.errors import BraidError
-    from braid.protocol.client_inbox import Interest
 
 __all__ = [
     "Answered",
@@ -22,6 +22,7 @@ __all__ = [
     "ClientEffect",
     "ClientSettings",
     "Connected",
+    "ConnectionRefused",
     "Disconnected",
     "Ended",
     "Lost",
@@ -71,9 +72,11 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The broker welcomed us, for the first time or again."""
+    """A broker welcomed us, for the first time or again."""
 
     broker: str
+    moved: bool = False
+    """Whether the one before it was another broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,16 @@ class Disconnected:
     """The connection has gone; another one is being tried."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRefused:
+    """A broker did not want us, or wants us no more; `Disconnected` or `Lost` may follow."""
+
+    code: str
+    reason: str
+    final: bool
+    """Whether trying again would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,7 @@ ClientEffect: TypeAlias = (
     | Dial
     | Note
     | Connected
+    | ConnectionRefused
     | Disconnected
     | Answered
     | Arrived

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braid.client.effects import (
+    Progressed,
+    PublicationsRefused,
+)
+from braid.client.outbox import ACKNOWLEDGED, BATCH_BYTES, ORDERED
 from braid.errors import (
     AccessDeniedError,
     PublicationError,
 )
 from braid.protocol.batch import PublicationBatch
-from braid.protocol.client_effects import (
-    Progressed,
-    PublicationsRefused,
-)
-from braid.protocol.client_outbox import ACKNOWLEDGED, BATCH_BYTES, ORDERED
 from braid.protocol.messages import (
     PublishRefused,
 )
-from tests.protocol.scripted_broker import ScriptedBroker, World, connected, record
+from tests.client.scripted_broker import ScriptedBroker, World, connected, record
 
 STEPS = st.lists(
     st.tuples(

@@ -1,7 +1,7 @@
-"""What has a client asked of its broker, and what has it been answered?
+"""The requests of a client: what it has asked of its broker, and what it has been answered.
 
-The desk keeps what the application wants over all connections: its subscriptions, advertisements, replays and
-open requests. On a new connection it asks for all of that again. What may have been carried out already and
+They keep what the application wants over all connections: its subscriptions, advertisements, replays and
+open requests. On a new connection all of that is asked for again. What may have been carried out already and
 cannot be repeated without harm fails instead.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from braid.client.effects import Answered, ClientEffect, Ended
+from braid.client.inbox import Inbox, Interest
 from braid.errors import (
     AccessDeniedError,
     AuthenticationError,
@@ -21,8 +23,6 @@ from braid.errors import (
     UnreachedError,
 )
 from braid.language.filters import Filter
-from braid.protocol.client_effects import Answered, ClientEffect, Ended
-from braid.protocol.client_inbox import Inbox, Interest
 from braid.protocol.effects import Note
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes
 from braid.protocol.messages import (
@@ -44,7 +44,7 @@ from braid.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Desk", "refusal"]
+__all__ = ["Requests", "refusal"]
 
 # What a request takes in a frame beside its filter, at most.
 REQUEST_BYTES = 2_048
@@ -83,7 +83,7 @@ def refusal(code: str, reason: str) -> RequestRefusedError:
     return RequestRefusedError(reason, code)
 
 
-class Desk:
+class Requests:
     """The requests of one client."""
 
     def __init__(
@@ -131,14 +131,19 @@ class Desk:
         capacity: int,
         secret: str = "",
         *,
+        takeover: bool = False,
         partial: bool = False,
         patience_us: int = 0,
     ) -> Interest:
-        """Create a log or go on reading it; `when_full` is about the log, the queue here always blocks."""
+        """Create a log or go on reading it; `when_full` is about the log, the queue here always blocks.
+
+        `takeover`: another client that reads it is to stop; without that, this one is refused.
+        """
         interest = self._interest(filter, when_full, capacity)
         interest.partial, interest.patience_us = partial, patience_us
         interest.durable = name
         interest.secret = secret
+        interest.takeover = takeover
         interest.request = request = self._next_request()
         self._inbox.add(interest)
         self._ask(request, self._durable_message(interest, request), interest)
@@ -301,6 +306,7 @@ class Desk:
             partial=interest.partial,
             patience_us=0 if interest.confirmed else interest.patience_us,
             secret=interest.secret,
+            takeover=interest.takeover and not interest.confirmed,
         )
 
     def _subscribe_message(self, interest: Interest, request: int) -> Subscribe:

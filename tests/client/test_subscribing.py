@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braid.client.effects import (
+    Arrived,
+    Ended,
+)
+from braid.client.inbox import CLASSES, Inbox, Interest, StoredPublication
 from braid.errors import (
     SlowConsumerError,
 )
 from braid.language import Filter
 from braid.protocol.batch import PublicationBatch, encode_record
-from braid.protocol.client_effects import (
-    Arrived,
-    Ended,
-)
-from braid.protocol.client_inbox import CLASSES, Inbox, Interest, StoredPublication
 from braid.protocol.codec import Frame
 from braid.protocol.messages import (
     Acknowledgement,
@@ -25,7 +25,7 @@ from braid.protocol.messages import (
     Refused,
     StoredPublications,
 )
-from tests.protocol.scripted_broker import connected, record
+from tests.client.scripted_broker import connected, record
 
 DELIVERIES = st.lists(
     st.tuples(
@@ -46,7 +46,7 @@ def test_each_subscription_gets_what_it_wants_once_and_in_order(steps: list[tupl
     for when_full in sorted(CLASSES):
         for text in ("n % 2 = 0", "n >= 5"):
             capacity = 3 if when_full == "block" else 1000
-            interests.append(world.session.desk.subscribe(Filter(text), when_full, capacity))
+            interests.append(world.session.requests.subscribe(Filter(text), when_full, capacity))
     world.act()
     world.quiesce()
     wanted: dict[int, list[int]] = {interest.number: [] for interest in interests}
@@ -123,7 +123,7 @@ def test_each_subscription_gets_what_it_wants_once_and_in_order(steps: list[tupl
 
 def test_rows_without_room_wait_and_hold_settlement_and_credit_back() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("TRUE"), "block", 2)
+    interest = world.session.requests.subscribe(Filter("TRUE"), "block", 2)
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES["block"], 1, 1, 2, 3, acknowledged=True)
@@ -143,7 +143,7 @@ def test_rows_without_room_wait_and_hold_settlement_and_credit_back() -> None:
 
 def test_a_queue_that_drops_keeps_the_newest_and_counts() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("TRUE"), "drop_oldest", 3)
+    interest = world.session.requests.subscribe(Filter("TRUE"), "drop_oldest", 3)
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES["drop_oldest"], 1, 1, 2)
@@ -156,7 +156,7 @@ def test_a_queue_that_drops_keeps_the_newest_and_counts() -> None:
 
 def test_a_slow_consumer_that_chose_so_is_ended_after_what_is_queued() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("TRUE"), "disconnect", 2)
+    interest = world.session.requests.subscribe(Filter("TRUE"), "disconnect", 2)
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES["disconnect"], 1, 1, 2, 3)
@@ -170,8 +170,8 @@ def test_a_slow_consumer_that_chose_so_is_ended_after_what_is_queued() -> None:
 
 def test_a_broker_that_ends_slow_consumers_leaves_the_others_alone() -> None:
     world = connected()
-    slow = world.session.desk.subscribe(Filter("n > 1"), "disconnect", 2)
-    other = world.session.desk.subscribe(Filter("n > 2"), "block", 2)
+    slow = world.session.requests.subscribe(Filter("n > 1"), "disconnect", 2)
+    other = world.session.requests.subscribe(Filter("n > 2"), "block", 2)
     world.act()
     world.quiesce()
     world.broker.outgoing.append(Frame(0, Refused("slow", "too far behind")))
@@ -185,8 +185,8 @@ def test_a_broker_that_ends_slow_consumers_leaves_the_others_alone() -> None:
 
 def test_what_arrives_for_a_subscription_that_left_reaches_nobody_else() -> None:
     world = connected()
-    low = world.session.desk.subscribe(Filter("n < 5"), "block", 10)
-    high = world.session.desk.subscribe(Filter("n >= 5"), "block", 10)
+    low = world.session.requests.subscribe(Filter("n < 5"), "block", 10)
+    high = world.session.requests.subscribe(Filter("n >= 5"), "block", 10)
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES["block"], 1, 1, 2, 7)
@@ -199,8 +199,8 @@ def test_what_arrives_for_a_subscription_that_left_reaches_nobody_else() -> None
 def test_the_effective_filter_decides_among_several() -> None:
     world = connected()
     world.broker.effective["n > 0"] = "n > 10"
-    narrowed = world.session.desk.subscribe(Filter("n > 0"), "block", 10)
-    other = world.session.desk.subscribe(Filter("n < 100"), "block", 10)
+    narrowed = world.session.requests.subscribe(Filter("n > 0"), "block", 10)
+    other = world.session.requests.subscribe(Filter("n < 100"), "block", 10)
     world.act()
     world.quiesce()
     answer = world.answered(narrowed.request)
@@ -214,7 +214,7 @@ def test_the_effective_filter_decides_among_several() -> None:
 
 def test_a_batch_wakes_its_readers_once() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("TRUE"), "block", 100)
+    interest = world.session.requests.subscribe(Filter("TRUE"), "block", 100)
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES["block"], 1, *range(50))
@@ -237,7 +237,7 @@ DURABLE_STEPS = st.lists(
 @settings(max_examples=300, deadline=None)
 def test_every_row_of_a_log_is_handed_over_once_and_in_order(steps: list[tuple[str, int]]) -> None:
     world = connected()
-    interest = world.session.desk.subscribe_durable("log", Filter("TRUE"), "drop_oldest", 3)
+    interest = world.session.requests.subscribe_durable("log", Filter("TRUE"), "drop_oldest", 3)
     world.act()
     got: list[int] = []
     offsets: list[int] = []
@@ -264,7 +264,7 @@ def test_every_row_of_a_log_is_handed_over_once_and_in_order(steps: list[tuple[s
             take(size)
         elif step == "acknowledge":
             if offsets:
-                world.session.desk.acknowledge(interest, offsets[-1])
+                world.session.requests.acknowledge(interest, offsets[-1])
                 world.act()
         elif step == "break":
             world.break_connection()
@@ -282,7 +282,7 @@ def test_every_row_of_a_log_is_handed_over_once_and_in_order(steps: list[tuple[s
     assert got == list(range(len(world.broker.log)))
     assert offsets == got
     if offsets:
-        world.session.desk.acknowledge(interest, offsets[-1])
+        world.session.requests.acknowledge(interest, offsets[-1])
         world.act()
         world.quiesce()
         assert world.broker.acknowledged_offset == offsets[-1]
@@ -291,7 +291,7 @@ def test_every_row_of_a_log_is_handed_over_once_and_in_order(steps: list[tuple[s
 def test_a_replay_ends_after_its_last_row_and_survives_a_broken_connection() -> None:
     world = connected()
     world.broker.log = [("p", number + 1, record(number)) for number in range(10)]
-    interest = world.session.desk.replay("log", 2, 7, 100)
+    interest = world.session.requests.replay("log", 2, 7, 100)
     world.act()
     world.broker_reads()
     world.client_reads()
@@ -305,10 +305,10 @@ def test_a_replay_ends_after_its_last_row_and_survives_a_broken_connection() -> 
 
 def test_a_log_that_is_dropped_ends_its_reader() -> None:
     world = connected()
-    interest = world.session.desk.subscribe_durable("log", Filter("TRUE"), "drop_oldest", 3)
+    interest = world.session.requests.subscribe_durable("log", Filter("TRUE"), "drop_oldest", 3)
     world.act()
     world.quiesce()
-    world.session.desk.drop_durable("log")
+    world.session.requests.drop_durable("log")
     world.act()
     assert Ended(interest) in world.seen
     assert any(isinstance(frame.body, DropDurable) for frame in world.to_broker)
@@ -318,7 +318,9 @@ def test_a_log_that_is_dropped_ends_its_reader() -> None:
 def test_what_a_restarted_broker_sends_again_is_handed_over_once(when_full: str) -> None:
     """A broker that was killed has forgotten what it passed on, and its neighbours send it again."""
     world = connected()
-    interests = [world.session.desk.subscribe(Filter(text), when_full, 100) for text in ("n >= 0", "n >= 3")]
+    interests = [
+        world.session.requests.subscribe(Filter(text), when_full, 100) for text in ("n >= 0", "n >= 3")
+    ]
     world.act()
     world.quiesce()
     world.broker.deliver(CLASSES[when_full], 1, 0, 1, 2, 3, 4)
@@ -338,7 +340,7 @@ def test_what_a_restarted_broker_sends_again_is_handed_over_once(when_full: str)
 def test_what_is_older_than_the_memory_of_repetitions_is_handed_over() -> None:
     """A double is a nuisance, a loss is not to be: only what is known to be a repetition is dropped."""
     world = connected()
-    interest = world.session.desk.subscribe(Filter("n >= 0"), "block", 100)
+    interest = world.session.requests.subscribe(Filter("n >= 0"), "block", 100)
     world.act()
     world.quiesce()
     for first in (10**9, 1, 2):
@@ -357,7 +359,7 @@ def test_rows_of_a_log_that_come_again_at_other_offsets_are_handed_over_once(
 ) -> None:
     """Whatever waits behind the queue when the connection breaks, and so is sent again, is not lost by it."""
     world = connected()
-    interest = world.session.desk.subscribe_durable("log", Filter("n >= 0"), "drop_oldest", capacity)
+    interest = world.session.requests.subscribe_durable("log", Filter("n >= 0"), "drop_oldest", capacity)
     world.act()
     world.quiesce()
     numbers = [1, 2, 3, 4, 5, 6, 7, 8, 9, *again, 10]

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from braid.client.effects import (
+    Answered,
+    Connected,
+    Disconnected,
+    Ended,
+)
+from braid.client.inbox import CLASSES
 from braid.errors import (
     AccessDeniedError,
     AuthenticationError,
@@ -12,13 +19,6 @@ from braid.errors import (
 from braid.language import Filter
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.channel import ChannelSettings
-from braid.protocol.client_effects import (
-    Answered,
-    Connected,
-    Disconnected,
-    Ended,
-)
-from braid.protocol.client_inbox import CLASSES
 from braid.protocol.codec import Frame
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.protocol.messages import (
@@ -36,17 +36,17 @@ from braid.protocol.messages import (
     Subscribe,
     Welcome,
 )
-from tests.protocol.scripted_broker import SECOND, World, connected, record
+from tests.client.scripted_broker import SECOND, World, connected, record
 
 
 def test_what_was_made_is_made_again_on_a_new_connection_before_anything_is_published() -> None:
     world = connected()
-    world.session.desk.subscribe(Filter("n > 1"), "block", 10)
-    number, _ = world.session.desk.advertise(Filter("n > 5"))
-    world.session.desk.advertise(Filter("n > 6"))
+    world.session.requests.subscribe(Filter("n > 1"), "block", 10)
+    number, _ = world.session.requests.advertise(Filter("n > 5"))
+    world.session.requests.advertise(Filter("n > 6"))
     world.act()
     world.quiesce()
-    world.session.desk.unadvertise(number)
+    world.session.requests.unadvertise(number)
     world.act()
     world.quiesce()
     answers = [each for each in world.seen if isinstance(each, Answered)]
@@ -67,7 +67,7 @@ def test_what_was_made_is_made_again_on_a_new_connection_before_anything_is_publ
 
 def test_a_request_that_was_not_answered_is_asked_again_and_answered_once() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("n > 1"), "block", 10)
+    interest = world.session.requests.subscribe(Filter("n > 1"), "block", 10)
     world.act()
     world.break_connection()
     assert world.answered(interest.request) is None
@@ -80,13 +80,13 @@ def test_a_request_that_was_not_answered_is_asked_again_and_answered_once() -> N
 
 def test_an_operation_that_may_have_been_done_is_not_asked_for_twice() -> None:
     world = connected()
-    request = world.session.desk.ask("shift", {})
+    request = world.session.requests.ask("shift", {})
     world.act()
     world.break_connection()
     answer = world.answered(request)
     assert answer is not None
     assert isinstance(answer.error, ConnectionLostError)
-    later = world.session.desk.ask("status", {"of": "B"})
+    later = world.session.requests.ask("status", {"of": "B"})
     world.recover()
     world.quiesce()
     asked = [body for body in world.broker.bodies if isinstance(body, Ask)]
@@ -95,7 +95,7 @@ def test_an_operation_that_may_have_been_done_is_not_asked_for_twice() -> None:
 
 def test_a_failed_request_carries_the_brokers_reason() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("n > 1"), "block", 10)
+    interest = world.session.requests.subscribe(Filter("n > 1"), "block", 10)
     world.act()
     world.to_broker.clear()
     world.broker.offer(Failed(interest.request, "denied", "not for you"))
@@ -108,7 +108,7 @@ def test_a_failed_request_carries_the_brokers_reason() -> None:
 
 def test_a_subscription_that_is_not_granted_again_ends() -> None:
     world = connected()
-    interest = world.session.desk.subscribe(Filter("n > 1"), "block", 10)
+    interest = world.session.requests.subscribe(Filter("n > 1"), "block", 10)
     world.act()
     world.quiesce()
     world.break_connection()
@@ -259,7 +259,7 @@ def test_closing_sends_what_is_left_and_says_goodbye() -> None:
 
 def test_a_client_that_does_not_read_opens_no_further_connection() -> None:
     world = connected(channel=ChannelSettings(window_bytes=300))
-    interest = world.session.desk.subscribe(Filter("TRUE"), "block", 1)
+    interest = world.session.requests.subscribe(Filter("TRUE"), "block", 1)
     world.act()
     world.quiesce()
     sent = 0

@@ -1,4 +1,4 @@
-"""Which of a client's subscriptions gets what arrives, and which frames are settled?
+"""The inbox of a client: which subscription gets what arrives, and which frames are settled.
 
 The broker sends each publication once per delivery class, and the client hands it to the subscriptions that
 want it. Each has a bounded queue. Where the consumer chose to block, rows that find no room wait behind the
@@ -100,6 +100,7 @@ class Interest:
         "seen",
         "separating",
         "stream",
+        "takeover",
         "was_apart",
         "when_full",
     )
@@ -139,6 +140,8 @@ class Interest:
         self.durable = ""
         self.secret = ""
         """What is shown to a broker to which we are anonymous."""
+        self.takeover = False
+        """Whether another client that reads the log is to stop. Only once: whoever loses it later, has."""
         self.acknowledged_offset = -1
         self.handed_offset = -1
         self.reader = 0

@@ -1,9 +1,10 @@
-"""What does a client say to its broker, and when?
+"""A client's session: what it says to its broker, and when.
 
 All decisions of a client, without sockets or time: a driver reports what happened (`handle`) and performs
-what comes back; the application's wishes are method calls (here, and at the `desk`), whose effects wait in
-`take_effects`. Connections are opened again when they break; publications that may not have arrived are sent
-again, in order, and subscriptions and advertisements are made again, so the application only notices a pause.
+what comes back; the application's wishes are method calls (here, and of its `requests`), whose effects wait
+in `take_effects`. Connections are opened again when they break; publications that may not have arrived are
+sent again, in order, and subscriptions and advertisements are made again, so the application only notices a
+pause.
 """
 
 from __future__ import annotations
@@ -11,6 +12,23 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from braid.client.effects import (
+    Arrived,
+    ClientEffect,
+    ClientSettings,
+    Connected,
+    ConnectionRefused,
+    Disconnected,
+    Ended,
+    Lost,
+    Progressed,
+    PublicationsDiscarded,
+    PublicationsRefused,
+    SettledApart,
+)
+from braid.client.inbox import Inbox, Interest
+from braid.client.outbox import Outbox
+from braid.client.requests import Requests, refusal
 from braid.errors import (
     BraidError,
     ConfigurationError,
@@ -20,22 +38,6 @@ from braid.errors import (
 )
 from braid.protocol.batch import PUBLISHER_BYTES_MAX, PublicationBatch
 from braid.protocol.channel import Channel
-from braid.protocol.client_desk import Desk, refusal
-from braid.protocol.client_effects import (
-    Arrived,
-    ClientEffect,
-    ClientSettings,
-    Connected,
-    Disconnected,
-    Ended,
-    Lost,
-    Progressed,
-    PublicationsDiscarded,
-    PublicationsRefused,
-    SettledApart,
-)
-from braid.protocol.client_inbox import Inbox, Interest
-from braid.protocol.client_outbox import Outbox
 from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
@@ -104,7 +106,7 @@ class ClientSession:
         self._channel: Channel[range] = Channel(settings.channel, STREAM_FIRST + STREAMS_MAX)
         self.outbox = Outbox(self._channel, settings.publisher, settings.first_sequence)
         self.inbox = Inbox()
-        self.desk = Desk(self.inbox, self._tell, self._emit)
+        self.requests = Requests(self.inbox, self._tell, self._emit)
         # The connection.
         self._state = _State.WAITING
         self._connection: int | None = None
@@ -225,7 +227,7 @@ class ClientSession:
 
     def unsubscribe(self, interest: Interest) -> int:
         """Nothing more is queued for it; returns the request to wait for, 0 if there is none."""
-        request = self.desk.unsubscribe(interest)
+        request = self.requests.unsubscribe(interest)
         self._make_room()
         return request
 
@@ -233,7 +235,7 @@ class ClientSession:
         """The consumer has read from a `crowded` queue."""
         interest.move_up()
         if interest.dormant and interest.open and not interest.line and self.live:
-            self.desk.revive(interest)
+            self.requests.revive(interest)
         self._make_room()
 
     def close(self, reason: str) -> None:
@@ -302,20 +304,21 @@ class ClientSession:
         self._live_since_us = now_us
         self._acknowledge_at_us = None
         self._told_received = 0
+        moved = self.broker not in ("", welcome.name)
         self.broker = welcome.name
         self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
-        self.desk.frame_bytes_max = self.frame_bytes_max
+        self.requests.frame_bytes_max = self.frame_bytes_max
         self._channel.restart(welcome.credit)
         self.inbox.restarted()
         for number in self._full_classes:
             self._channel.release_credit(FULL_QUEUE, number)
         self._full_classes = set()
         too_large = self.outbox.restarted(publisher, self.frame_bytes_max)
-        self._effects.append(Connected(welcome.name))
+        self._effects.append(Connected(welcome.name, moved))
         self._refuse_too_large(too_large)
         # Before any publication: whoever publishes unannounced counts as announcing everything.
         self._introducing = True
-        self.desk.introduce()
+        self.requests.introduce()
         self._introducing = False
         self.flush()
 
@@ -342,7 +345,7 @@ class ClientSession:
                 # It was a good connection; a broker that drops us at once is spared.
                 self._attempts = self._objections = 0
             self._effects.append(Disconnected(reason))
-            self.desk.disconnected(reason)
+            self.requests.disconnected(reason)
         pause_us = min(self.settings.backoff_us_max, self.settings.backoff_us_min << min(self._attempts, 20))
         self._attempts += 1
         self._dial_at_us = now_us + int(pause_us * (0.5 + self._random.random() / 2))
@@ -422,11 +425,13 @@ class ClientSession:
     def _refused(self, refused: Refused, now_us: int) -> None:
         if self._state is _State.LIVE:
             self._objections += 1
-        if refused.code in FINAL_REFUSALS or self._objections >= OBJECTIONS_MAX:
+        final = refused.code in FINAL_REFUSALS or self._objections >= OBJECTIONS_MAX
+        self._effects.append(ConnectionRefused(refused.code, refused.reason, final))
+        if final:
             self._end(refusal(refused.code, f"the broker refused the connection: {refused.reason}"))
         else:
             if refused.code == SLOW:
-                self.desk.end_slow_consumers(refused.reason)
+                self.requests.end_slow_consumers(refused.reason)
             self._give_connection_up(
                 f"the broker refused the connection ({refused.code}): {refused.reason}", now_us
             )
@@ -448,11 +453,11 @@ class ClientSession:
             self._effects.append(SettledApart(tuple(apart)))
             self._effects.append(Progressed(self.outbox.received, self.outbox.settled))
         elif isinstance(body, LogReset):
-            self.desk.log_reset(body)
+            self.requests.log_reset(body)
         elif isinstance(body, Done):
-            self.desk.answered(body.request, body.text, None, body.missing)
+            self.requests.answered(body.request, body.text, None, body.missing)
         elif isinstance(body, Failed):
-            self.desk.answered(body.request, "", refusal(body.code, body.reason))
+            self.requests.answered(body.request, "", refusal(body.code, body.reason))
         elif isinstance(body, PublishRefused):
             error = refusal(body.code, body.reason)
             self._effects.append(PublicationsRefused(tuple(body.sequences), error))
@@ -466,11 +471,11 @@ class ClientSession:
     def _arrived(self, interest: Interest) -> None:
         self._effects.append(Arrived(interest))
         if interest.line and self.inbox.lagging(interest):
-            self.desk.separate(interest)
+            self.requests.separate(interest)
         if not interest.open:
             # Its queue overflowed, and it wanted to be ended then.
             interest.open = True
-            self.desk.unsubscribe(interest)
+            self.requests.unsubscribe(interest)
             self._effects.append(Ended(interest))
 
     # How far it has come.
@@ -537,7 +542,7 @@ class ClientSession:
                 self._ping_at_us = now_us + self.settings.heartbeat_us
                 if self._state is _State.LIVE:
                     for interest in self.inbox.all_lagging():  # there may have been no room for a stream
-                        self.desk.separate(interest)
+                        self.requests.separate(interest)
                     self._pings += 1
                     self._send(Ping(self._pings))
             if self._acknowledge_at_us is not None and now_us >= self._acknowledge_at_us:
