@@ -115,7 +115,7 @@ class Composition:
         # What all of them share.
         self.events = events = told.Events()
         self.postroom = postroom = Postroom(settings, events)
-        self.connections = connections = Connections(postroom)
+        self.connections = connections = Connections(postroom, events)
         neighbours: dict[str, Link] = {}
         identities = Identities(settings.broker_id, incarnation, seed, store)
         unsettled, from_sets = Unsettled(), Unsettled()
@@ -302,6 +302,7 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
     """Who hears of which event, in which order."""
     return {
         # Connections.
+        told.Entered: (broker.draining.entered,),
         told.ConnectionEnded: (
             lambda event: broker.express.forget(),
             lambda event: broker.turns.forget(event.connection),

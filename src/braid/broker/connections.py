@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from braid.broker.events import Entered
 from braid.broker.parties import Client, SoftLink
 from braid.protocol.effects import Greeted
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 
 if TYPE_CHECKING:
     from braid.broker.admission import Admission
+    from braid.broker.events import Events
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.reception import Visitor
@@ -24,7 +26,7 @@ __all__ = ["Connections"]
 class Connections:
     """Everybody who is here."""
 
-    def __init__(self, postroom: Postroom) -> None:
+    def __init__(self, postroom: Postroom, events: Events) -> None:
         self.visitors: dict[int, Visitor] = {}
         """Connections that have not been greeted yet, by their numbers."""
         self.parties: dict[int, Party] = {}
@@ -34,6 +36,7 @@ class Connections:
         self.admissions: dict[int, Admission] = {}
         """How they were let in, by connection."""
         self._postroom = postroom
+        self._events = events
         self._settings = postroom.settings
 
     def __len__(self) -> int:
@@ -58,6 +61,7 @@ class Connections:
         party.connection = connection
         party.heard(self._postroom.now_us)
         party.outside.clear()
+        self._events.tell(Entered(party))
 
     def taken_from(self, client: Client) -> int:
         """The largest frame that is read from a client: one that can be passed on to everybody."""

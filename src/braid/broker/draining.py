@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from braid.broker.connections import Connections
+    from braid.broker.events import Entered
     from braid.broker.on_link import LinkDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
@@ -83,6 +84,11 @@ class Draining:
         for party in parties:
             party.channel.hold_credit(DRAINING)
         self._postroom.note("info", "draining")
+
+    def entered(self, event: Entered) -> None:
+        """Whoever still comes, such as a neighbour that was being dialled, gets no further credit either."""
+        if self.begun:
+            event.party.channel.hold_credit(DRAINING)
 
     def admitted(self, client: Client, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Those frames of a client that are still accepted: all before its next publication.

@@ -29,6 +29,7 @@ __all__ = [
     "CopyStranded",
     "Detached",
     "DialFailed",
+    "Entered",
     "Event",
     "Events",
     "InterestKnown",
@@ -50,6 +51,13 @@ __all__ = [
 
 
 # Connections.
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A connection has been greeted and is that of a party from now on."""
+
+    party: Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,8 @@ class SoftLinkLost:
 
 
 Event: TypeAlias = (
-    ConnectionEnded
+    Entered
+    | ConnectionEnded
     | LinkLost
     | SoftLinkEnded
     | ClientLeft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from braid.routing import RoutingTables
 
 __all__ = ["Reports"]
+
+# Reasons to withhold credit that are shown.
+REASONS_MAX = 16
 
 
 class Reports:
@@ -76,13 +80,24 @@ class Reports:
                     "stage": link.stage.name.lower(),
                     "up": link.connection is not None,
                     "known": not link.unknown,
+                    "withheld": sorted(map(str, link.channel.credit_holds)),
                     "waiting_bytes": link.channel.waiting_bytes,
                     "unsettled_bytes": link.channel.unacknowledged_bytes + link.channel.unsettled_bytes,
                 }
                 for _, link in sorted(self._links.items())
             ],
+            "withheld": self._withheld(),
             "unreached": sorted(neighbour.address for neighbour in self._dialling.strangers()),
         }
+
+    def _withheld(self) -> dict[str, int]:
+        """The reasons for which peers get no further credit, with how many do; the most frequent ones."""
+        reasons = Counter(
+            str(reason)
+            for party in self._connections.parties.values()
+            for reason in party.channel.credit_holds
+        )
+        return dict(sorted(reasons.most_common(REASONS_MAX)))
 
     def statistics(self) -> dict[str, Any]:
         """Numbers for metrics: counters, and how much there is of everything now."""
