@@ -386,10 +386,12 @@ class LinkDesk:
 
     def reaches(self, link: Link, brokers: Iterable[str], missing: Sequence[str]) -> None:
         """A neighbour says whom it connects us to, and which links are missing there."""
-        self.require_no_loop(link.name, brokers)
-        link.behind = frozenset({link.name, *brokers})
+        behind = frozenset({link.name, *brokers})
+        if behind != link.behind:  # often only what is missing has changed
+            self.require_no_loop(link.name, brokers)
+            link.behind = behind
+            self._notice_moved(behind)
         link.missing = tuple(missing[:MISSING_MAX])
-        self._notice_moved(link.behind)
         self.tell_reach()
 
     def _notice_moved(self, reached: frozenset[str]) -> None:
