@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from braid.broker.settings import BrokerSettings
 from braid.protocol import Frame
+from braid.protocol.inputs import Opened, Received
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -338,3 +340,92 @@ def test_what_waits_for_a_neighbour_that_moved_is_sent_where_it_is(strategy: str
     assert [row.attributes["x"] for _, _, row in reader.stored] == list(range(1, 21))
     assert publisher.cares == list(range(1, 21))
     assert other.values("x") == list(range(1, 21)), "nobody gets anything twice"
+
+
+@pytest.mark.parametrize("b_store", STORES)
+@pytest.mark.parametrize("alive", [False, True], ids=["dead", "alive"])
+def test_a_twin_that_is_dialled_does_not_take_a_brokers_place(alive: bool, b_store: bool) -> None:
+    """By mistake somebody else has the id of a neighbour, and is dialled at its own address."""
+    network = Network()
+    network.start("A", neighbours=("twin",), store=True)
+    network.start("B", neighbours=("A",), store=b_store)
+    network.run(us=7_000_000)
+    reader = network.client("reader", "B")
+    reader.ask(Subscribe(1, "1", "x > 0"))
+    network.run(us=1_000_000)
+    if not alive:
+        network.kill("B")
+        network.run(us=10_000_000)
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    network.start("twin", broker_id="B")
+    network.run(us=20_000_000)
+    assert network.cores["A"]._links.links["B"].address == "B"
+    assert (network.cores["A"]._links.links["B"].connection is not None) == alive
+    assert publisher.cares == ([1] if alive else [])
+    network.kill("twin")
+    if not alive:
+        network.start("B")
+    network.run(us=10_000_000)
+    network.client("operator", "A").ask(Ask(1, "forget", {"neighbour": "twin"}))
+    network.run(us=1_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert reader.values("x") == ([1] if alive else []), "a plain reader goes with its broker"
+    assert publisher.cares == [1]
+
+
+@pytest.mark.parametrize("b_store", STORES)
+def test_a_neighbour_that_is_dialled_may_announce_another_address(b_store: bool) -> None:
+    """Such as one that is known to others by another name of its host."""
+    network = Network()
+    network.start("A", neighbours=("b.example",), store=True)
+    network.start("B", address="b", store=b_store)
+    network._moved["B"] = "b.example"
+    network.run(us=7_000_000)
+    network.kill("B")
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    network.start("B")
+    network.run(us=10_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert publisher.cares == [1]
+
+
+def test_a_neighbour_that_is_dialled_elsewhere_proves_who_it_is() -> None:
+    network = Network()
+    network.start("A", neighbours=("B",), store=True)
+    network.start("B", store=True)
+    network.run(us=7_000_000)
+    network.kill("B")
+    network.kill("A")
+    network.move("B", "elsewhere")
+    network.settings["B"] = BrokerSettings(broker_id="B", address="elsewhere")
+    network.settings["A"] = BrokerSettings(broker_id="A", address="A", neighbours=("elsewhere",))
+    network.start("A")
+    network.run(us=10_000_000)
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=1_000_000)
+    network.start("B")
+    network.run(us=10_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert publisher.cares == [1]
+
+
+def test_who_refuses_a_link_speaks_for_itself_alone() -> None:
+    """What waits for a neighbour is not given up because somebody else says that it has moved."""
+    network, publisher = with_a_dead_neighbour(store=True)
+    # Somebody says that B is behind it, and is dialled where it says that it is.
+    liar = Stranger(network, "A", hello_as("C", brokers=["B"], address="C"), SyncBegin(), TablesComplete())
+    core = network.cores["A"]
+    core._links._dialling.remember("C", "C")
+    core.handle(Opened(901, "C", "C"), network.now_us)
+    core.handle(Received(901, [Frame(0, Refused("loop", "there is another way", "B"))]), network.now_us)
+    assert "B" in core._links.links
+    network.leave(liar)
+    core._links.dialling.forget("C")
+    network.run(us=1_000_000)
+    network.client("o", "A").ask(Ask(1, "forget", {"neighbour": "C"}))
+    require_delivered(network, publisher)

@@ -11,6 +11,7 @@ import pytest
 
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.broker.core import BrokerCore
+from braid.broker.identities import _proof
 from braid.broker.settings import BrokerSettings
 from braid.broker.turns import ROWS_PER_UNIT, WORK_PER_TURN
 from braid.language import Filter
@@ -24,6 +25,7 @@ from braid.protocol.messages import (
     Ask,
     Done,
     Hello,
+    Introduction,
     Message,
     Ping,
     Pong,
@@ -83,11 +85,15 @@ class Driver:
         self.tell(Received(connection, [Frame(0, hello)]))
         return connection
 
-    def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B") -> int:
-        """One that says that anything may be published behind it."""
+    def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B", ticket: str = "") -> int:
+        """One that says that anything may be published behind it, and perhaps returns a ticket."""
         self.publications[connection] = self._sent[connection] = 0
         self.tell(Opened(connection, name))
-        hello = Hello(PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, delta=1)
+        proof = _proof(ticket, name, self.core.settings.broker_id, incarnation)
+        returned = {self.core.settings.broker_id: proof} if ticket else {}
+        hello = Hello(
+            PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, delta=1, returned=returned
+        )
         self.tell(Received(connection, [Frame(0, hello)]))
         self.ask(connection, SyncBegin(), Advertise(1, f"{name}/*", "TRUE"), TablesComplete())
         return connection
@@ -410,8 +416,10 @@ def test_what_stands_in_line_goes_with_its_connection_when_another_takes_over() 
     broker.neighbour(4, "C-1", name="C")
     neighbour = broker.neighbour(1)
     broker.ask(neighbour, *[Subscribe(n, f"B/{n}", f"place = {n}") for n in range(10, 1010)])
-    # The neighbour comes again before the end of the first connection is noticed, and knows nothing more.
-    again = broker.neighbour(3)
+    # The neighbour comes again before the end of the first connection is noticed, and knows nothing more
+    # than the ticket that it was given.
+    given = next(each for each in broker.heard[neighbour] if isinstance(each, Introduction))
+    again = broker.neighbour(3, ticket=given.ticket)
     asked = [message.request for message in broker.heard[again] if isinstance(message, Advertise)]
     broker.ask(again, *map(Done, asked), Subscribe(7, "B/new", "place = 7"))
     broker.turns(400)

@@ -238,9 +238,8 @@ class Network:
         """Start a broker, or start it again (with the store it had)."""
         self._starts += 1
         if name not in self.settings:
-            self.settings[name] = BrokerSettings(
-                broker_id=name, address=name, neighbours=neighbours, **settings
-            )
+            usual = {"broker_id": name, "address": name, "neighbours": neighbours}
+            self.settings[name] = BrokerSettings(**{**usual, **settings})
             self._access[name] = access
             if store:
                 self.stores[name] = MemoryStore(secret=f"the secret of {name}")

@@ -30,6 +30,8 @@ class Neighbour:
     address: str
     broker_id: str = ""
     """Known once it has answered."""
+    linked: bool = False
+    """Whether there was a link to that broker by this address."""
     dial_at_us: int | None = 0
     """When to try next; None while an attempt or a connection is under way."""
     pause_us: int = 0
@@ -139,9 +141,16 @@ class Dialling:
         """Who is at an address is known now, and perhaps there is a link to it."""
         neighbour = self.neighbours.get(address)
         if neighbour is not None:
+            neighbour.linked = linked or (neighbour.linked and neighbour.broker_id == name)
             neighbour.broker_id = name
             if linked:
                 neighbour.pause_us = 0
+
+    def is_at(self, address: str, link: Link) -> bool:
+        """Whether a broker that there is, or was, a link to was met at an address."""
+        neighbour = self.neighbours.get(address)
+        linked = neighbour is not None and neighbour.linked and neighbour.broker_id == link.name
+        return linked or address == link.address
 
     def name_of(self, address: str) -> str:
         """Who is at an address; empty if that is not known."""
@@ -156,7 +165,8 @@ class Dialling:
     def resumable(self, address: str) -> Link | None:
         """The link that a dialled connection could go on with."""
         link = self._links.get(self.name_of(address) or self._verifying.get(address, ""))
-        return link if link is not None and link.agreed else None
+        # Whoever is told the name of a session can go on with it.
+        return link if link is not None and link.agreed and self.is_at(address, link) else None
 
     def strangers(self) -> list[Neighbour]:
         """Those to whom there has been no link since the start."""

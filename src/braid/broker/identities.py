@@ -16,6 +16,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 from braid.protocol.log import ForgetNeighbour, KeepNeighbour
+from braid.protocol.messages import Hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from braid.broker.events import InterestKnown, NeighbourGone
     from braid.broker.parties import Link
     from braid.protocol.log import StoreOperation, StoreState
-    from braid.protocol.messages import Hello, Introduction
+    from braid.protocol.messages import Introduction, Welcome
 
 __all__ = ["Acquaintances", "Identities"]
 
@@ -103,18 +104,20 @@ class Identities:
         self.known.pop(neighbour, None)
         self._tickets.pop(neighbour, None)
 
-    def convincing(self, link: Link, hello: Hello) -> bool:
+    def convincing(self, link: Link, greeting: Hello | Welcome) -> bool:
         """Whether a greeting in the name of a neighbour that was met before is that neighbour's.
 
         Its incarnation does not say so: every client of that neighbour was told it.
         """
-        if hello.resumes and any(
-            hmac.compare_digest(hello.resumes.encode(), known.encode()) for known in (link.latest, link.named)
+        if greeting.resumes and any(
+            hmac.compare_digest(greeting.resumes.encode(), known.encode())
+            for known in (link.latest, link.named)
         ):
             return True  # only that process knows these
-        returned = _proof(self.ticket_for(link.name), link.name, self._broker_id, hello.incarnation)
-        if hmac.compare_digest(returned.encode(), hello.returned.get(self._broker_id, "").encode()):
-            return True
+        if isinstance(greeting, Hello):
+            returned = _proof(self.ticket_for(link.name), link.name, self._broker_id, greeting.incarnation)
+            if hmac.compare_digest(returned.encode(), greeting.returned.get(self._broker_id, "").encode()):
+                return True
         key = self.known.get(link.name)
         if key is None:
             if link.connection is not None:
@@ -123,8 +126,8 @@ class Identities:
             # is nothing to lose.
             known_place = link.address and not any(host in link.address for host in ANY_HOST)
             return not known_place or not link.channel.cares
-        expected = _proof(key, link.name, self._broker_id, hello.incarnation)
-        return hmac.compare_digest(expected.encode(), hello.proofs.get(self._broker_id, "").encode())
+        expected = _proof(key, link.name, self._broker_id, greeting.incarnation)
+        return hmac.compare_digest(expected.encode(), greeting.proofs.get(self._broker_id, "").encode())
 
 
 class Acquaintances:

@@ -191,8 +191,12 @@ class LinkDesk:
             return Offer(reach=reach, expected=expected)
         return Offer(link.agreed, link.channel.received, reach, expected)
 
-    def accept(self, connection: int, hello: Hello, admission: Admission) -> tuple[Link, bool]:
+    def accept(
+        self, connection: int, hello: Hello, admission: Admission, proofs: dict[str, str]
+    ) -> tuple[Link, bool]:
         """A broker that was let in says hello; returns its link, and whether the session goes on.
+
+        `proofs` show it that the answer is this broker's.
 
         Raises:
             RemoteProtocolError: it cannot be a neighbour.
@@ -238,6 +242,7 @@ class LinkDesk:
                 brokers=sorted(reach),
                 delta=self._settings.delta,
                 session=link.agreed,
+                proofs=proofs,
             ),
         )
         self._begun(link, hello, resumed, reach)
@@ -306,7 +311,9 @@ class LinkDesk:
         """A broker that we dialled refuses the link."""
         if refusal.code in ("loop", "double"):
             self._dialling.met(address, refusal.name)
-            self._moved(refusal.name)
+            refuser = self.links.get(refusal.name)
+            if refuser is not None and self._dialling.is_at(address, refuser):
+                self._moved(refusal.name)
             self.tell_reach()
 
     def _require_other(self, name: str) -> None:

@@ -291,7 +291,8 @@ class Reception:
                 f"'braid overlay forget {checked}'",
                 "identity",
             )
-        return self._linked(*self._links.accept(connection, hello, visitor.admission))
+        proofs = self._identities.proofs([checked])
+        return self._linked(*self._links.accept(connection, hello, visitor.admission, proofs))
 
     def _linked(self, link: Link, resumed: bool) -> Link:
         """A greeting has ended with a link."""
@@ -303,7 +304,20 @@ class Reception:
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
-        _checked_id(welcome.name)
+        known = self._links.links.get(_checked_id(welcome.name))
+        if (
+            known is not None
+            and self.access.is_open
+            and not self._dialling.is_at(address, known)
+            and not self._identities.convincing(known, welcome)
+        ):
+            self._dialling.verify(known)
+            raise RequestRefusedError(
+                f"a broker {welcome.name!r} was met elsewhere before, and nothing proves that the one at "
+                f"{address} is the same; ids must differ. If it was set up anew there: "
+                f"'braid overlay forget {welcome.name}'",
+                "identity",
+            )
         linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
         return self._linked(*linked) if linked is not None else None
 

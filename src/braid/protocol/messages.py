@@ -118,6 +118,8 @@ class Welcome(_Message, tag=2, frozen=True):
     delta: int = 1
     session: str = ""
     """Between brokers: the name of the session from now on; the one that was asked for if it goes on."""
+    proofs: dict[str, str] = {}
+    """Between brokers: by the name of whoever dialled, if they have met."""
 
 
 class Refused(_Message, tag=3, frozen=True):
