@@ -1,23 +1,24 @@
 """How much do the handlers of a broker know of each other? Counted from the syntax tree.
 
-`python -m tests.house.handlers [directory]` prints the figures of a directory, that of `braid.broker` if none is
-given.
+`python -m tests.house.handlers [directory]` prints the figures of a directory, that of `braid.broker` if none
+is given; `--all` every place, too.
 
-*Handler*: a class of `broker/` whose constructor takes the turn (`Postroom`): it can say and do something. What
-puts them together (`Composition`, `BrokerCore`) is none, nor is what all of them share (the turn itself, and who is
-connected), nor who only looks (`Invariants`).
+*Handler*: a class of `broker/` whose constructor takes the turn (`Postroom`): it can say and do something.
+What puts them together (`Composition`, `BrokerCore`) is none, nor is what all of them share (the turn itself,
+and who is connected), nor who only looks (`Invariants`).
 
-*Part*: a handler that another one makes for itself, or that is made for it because others must be given the same
-(`PARTS`). An owner and its parts are one thing; what is not the owner counts as another.
+*Part*: a handler that another one makes for itself, or that is made for it because others must be given the
+same (`PARTS`). An owner and its parts are one thing; to everybody else a part is a handler like any other.
 
-*Reference*: each place where a handler names a member of another one: `self._links.ready` counts one, and so does
-`links.ready` for a parameter or a local name of that handler. A function that was given to the constructor is no
-reference: whoever calls it does not know whose it is. Nor is a protocol that names a few questions.
+*Reference*: each place where a handler names a member of another one: `self._links.ready` counts one, and so
+does `links.ready` for a parameter or a local name of that handler. A function that was given to the
+constructor is no reference: who calls it does not know whose it is. Nor is a protocol that names a few
+questions.
 
 *Reach-through*: a reference that goes on into what it finds: `self._links.dialling.next_us`.
 
 *Hook*: an attribute of a handler that is assigned from outside it; or one that holds a function which the
-constructor was not given, so that somebody has to assign it later.
+constructor was not given, so that it has to be assigned later.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ COMPOSERS = frozenset({"BrokerCore", "Composition", "Messages"})
 OBSERVERS = frozenset({"Invariants"})
 PARTS = {
     "Dialling": "LinkDesk",
+    "LinkOperations": "LinkDesk",
     "Reachability": "LinkDesk",
     "LinkStates": "MeshDesk",
     "LoadReports": "MeshDesk",
@@ -95,14 +97,16 @@ def figures(sources: Iterable[str]) -> Figures:
         if any(TURN in names for names in each.parameters.values())
         and name not in SHARED | COMPOSERS | OBSERVERS
     }
+    owners = {part: name for name, each in classes.items() for part in each.made if name in handlers}
+    owners.update(PARTS)
     found = Figures()
     for name, each in sorted(classes.items()):
         if name in handlers | COMPOSERS and each.constructor is not None:
             lines = (each.constructor.end_lineno or 0) - each.constructor.lineno + 1
             found.constructors[name] = lines
         if name in handlers:
-            others = handlers - {name} - each.made - {part for part, owner in PARTS.items() if owner == name}
-            _count(each, others, found)
+            unit = owners.get(name, name)
+            _count(each, {other for other in handlers if owners.get(other, other) != unit}, found)
         if name in handlers | COMPOSERS:
             found.hooks += _assigned_from_outside(each, handlers)
     for name in sorted(handlers):
@@ -148,10 +152,9 @@ def _find_fields(owner: _Class, classes: dict[str, _Class]) -> None:
                 known = owner.parameters.get(value.id, set()) & classes.keys()
                 if len(known) == 1:
                     owner.fields[target.attr] = known.pop()
-            elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-                if value.func.id in classes:
-                    owner.fields[target.attr] = value.func.id
-                    owner.made.add(value.func.id)
+            elif isinstance(value, ast.Call) and ast.unparse(value.func) in classes:
+                owner.fields[target.attr] = ast.unparse(value.func)
+                owner.made.add(ast.unparse(value.func))
 
 
 def _is_own(node: ast.expr) -> bool:

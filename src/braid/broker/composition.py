@@ -112,16 +112,29 @@ class Composition:
         matcher: Matcher | None,
     ) -> None:
         """The arguments are those of `BrokerCore`."""
+        self.settings = settings
+        self.incarnation = incarnation
         # What all of them share.
-        self.events = events = told.Events()
-        self.postroom = postroom = Postroom(settings, events)
-        self.connections = connections = Connections(postroom, events)
-        neighbours: dict[str, Link] = {}
-        identities = Identities(settings.broker_id, incarnation, seed, store)
-        unsettled, from_sets = Unsettled(), Unsettled()
-        self.endings = Endings(postroom, connections, events)
+        self.events = told.Events()
+        self.postroom = Postroom(settings, self.events)
+        self.connections = Connections(self.postroom, self.events)
+        self.neighbours: dict[str, Link] = {}
+        """The links by their names."""
+        self.identities = Identities(settings.broker_id, incarnation, seed, store)
+        self.unsettled = Unsettled()
+        """What was routed along the tree and is waited for."""
+        self.endings = Endings(self.postroom, self.connections, self.events)
 
-        # The network around.
+        self._make_links(seed, matcher)
+        self._make_soft_links()
+        self._make_doors(access)
+        self._make_publications(store is not None, stopwatch)
+        self._make_operations()
+        self.events.use(hearers(self))
+
+    def _make_links(self, seed: int, matcher: Matcher | None) -> None:
+        """The network around, and what was subscribed and advertised in it."""
+        settings, postroom, events, neighbours = self.settings, self.postroom, self.events, self.neighbours
         self.dialling = Dialling(settings, postroom, random.Random(seed), neighbours)
         self.reachability = Reachability(postroom, neighbours, self.dialling)
         self.maps = Maps(postroom, neighbours, self.reachability, events)
@@ -130,9 +143,9 @@ class Composition:
             settings.broker_id, postroom, neighbours, self.tables, events, self.reachability.missing
         )
         self.links = LinkDesk(
-            incarnation,
+            self.incarnation,
             postroom,
-            connections,
+            self.connections,
             neighbours,
             self.dialling,
             self.reachability,
@@ -140,19 +153,23 @@ class Composition:
             self.tables,
             self.endings,
             events,
-            identities.new_session,
+            self.identities.new_session,
             lambda batch: self.maps.directions_of(
-                unsettled.sources(batch.publisher, batch.sequences.tolist())
+                self.unsettled.sources(batch.publisher, batch.sequences.tolist())
             ),
         )
+
+    def _make_soft_links(self) -> None:
+        """Shortcuts, and what they are chosen by."""
+        settings, postroom, neighbours = self.settings, self.postroom, self.neighbours
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
         self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
         self.link_states = LinkStates(postroom, neighbours, self.soft, self.maps)
-        words = SoftWords(postroom, neighbours, self.reachability, identities.new_session)
+        words = SoftWords(postroom, neighbours, self.reachability, self.identities.new_session)
         self.mesh = MeshDesk(
-            incarnation,
+            self.incarnation,
             postroom,
-            connections,
+            self.connections,
             neighbours,
             self.dialling.neighbours,
             self.soft,
@@ -160,27 +177,30 @@ class Composition:
             self.loads,
             self.link_states,
             words,
-            events,
+            self.events,
             lambda: self.links.ready,
         )
 
-        # Who comes, and who may do what.
+    def _make_doors(self, access: AccessPolicy) -> None:
+        """Who comes, and whether they are still there."""
         self.reception = Reception(
-            incarnation,
-            identities,
+            self.incarnation,
+            self.identities,
             access,
-            postroom,
-            connections,
-            neighbours,
+            self.postroom,
+            self.connections,
+            self.neighbours,
             self.links,
             self.mesh,
             self.dialling,
-            words,
             self.endings.guarded,
         )
-        self.liveness = Liveness(postroom)
+        self.liveness = Liveness(self.postroom)
 
-        # Publications.
+    def _make_publications(self, kept: bool, stopwatch: Callable[[], int] | None) -> None:
+        """What happens to publications."""
+        settings, postroom, unsettled = self.settings, self.postroom, self.unsettled
+        from_sets = Unsettled()
         seen = DuplicateFilter(window=settings.overtaking_max)
         self.discards = Discards(postroom, seen, unsettled, from_sets)
         self.streams = StreamDesk(postroom, self.subscriptions, self.tables)
@@ -190,10 +210,10 @@ class Composition:
             self.subscriptions,
             self.discards,
             principal_of=self.reception.principal,
-            epoch=incarnation,
-            kept=store is not None,
+            epoch=self.incarnation,
+            kept=kept,
         )
-        self.acquaintances = Acquaintances(identities, self.dialling, self.durables.keep)
+        self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
         self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen.has)
         self.publish = PublishDesk(
             settings.hops_max,
@@ -211,7 +231,7 @@ class Composition:
         self.express = Express(
             settings,
             postroom,
-            connections.parties,
+            self.connections.parties,
             self.tables,
             self.mesh,
             self.delegated,
@@ -221,7 +241,9 @@ class Composition:
         self.publish.stopwatch = self.express.stopwatch = stopwatch
         self.publish.when_meant = self.express.meant
 
-        # Operators, and the end.
+    def _make_operations(self) -> None:
+        """What operators ask for, turns, and the end."""
+        postroom, connections, neighbours = self.postroom, self.connections, self.neighbours
         self.admission = AccessDesk(
             postroom,
             connections,
@@ -232,7 +254,7 @@ class Composition:
             end=self.endings.end,
         )
         self.reports = Reports(
-            incarnation,
+            self.incarnation,
             postroom,
             connections,
             neighbours,
@@ -278,7 +300,6 @@ class Composition:
             self.turns,
             self.draining,
         )
-        events.use(hearers(self))
 
     def _has_subscribers(self) -> bool:
         return bool(self.durables.logs) or any(client.subscriptions for client in self.connections.clients)

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from braid.broker.delegations import Delegation
     from braid.broker.discards import Discards
     from braid.broker.events import CopyStranded, Event
-    from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
-    from braid.broker.readiness import Readiness
+    from braid.broker.questions import Hops, Readiness
     from braid.broker.settling import Pending
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
@@ -50,7 +49,7 @@ class DelegatedDesk:
         self,
         postroom: Postroom,
         links: Readiness,
-        mesh: MeshDesk,
+        mesh: Hops,
         discards: Discards,
         seen_on_tree: Callable[[str, int], bool],
     ) -> None:

@@ -79,6 +79,8 @@ class Offer(NamedTuple):
     """How far it has come here."""
     reach: frozenset[str] = frozenset()
     """The brokers that can be reached through us."""
+    expected: str = ""
+    """Who should be at the address that was dialled; empty if that is not known."""
 
 
 NO_OFFER = Offer()
@@ -184,8 +186,10 @@ class LinkDesk:
     def offer(self, address: str) -> Offer:
         """What to say to whoever is dialled at an address."""
         link = self._dialling.resumable(address)
-        reach = self._reachability.reach(link)
-        return Offer(link.agreed, link.channel.received, reach) if link is not None else Offer(reach=reach)
+        reach, expected = self._reachability.reach(link), self._dialling.expected(address)
+        if link is None:
+            return Offer(reach=reach, expected=expected)
+        return Offer(link.agreed, link.channel.received, reach, expected)
 
     def accept(
         self, connection: int, hello: Hello, admission: Admission, proofs: dict[str, str]
@@ -198,7 +202,7 @@ class LinkDesk:
             RemoteProtocolError: it cannot be a neighbour.
             RequestRefusedError: there is to be no link, or no further connection to it.
         """
-        self.require_other(hello.name)
+        self._require_other(hello.name)
         known = self.links.get(hello.name)
         if known is not None and known.connection is not None:
             if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
@@ -268,7 +272,7 @@ class LinkDesk:
             self._postroom.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
             self._postroom.effect(Close(connection, "detached"))
             return None
-        self.require_other(welcome.name)
+        self._require_other(welcome.name)
         known = self.links.get(welcome.name)
         self._dialling.met(address, welcome.name)
         if known is not None and known.connection is not None:
@@ -312,7 +316,7 @@ class LinkDesk:
                 self._moved(refusal.name)
             self.tell_reach()
 
-    def require_other(self, name: str) -> None:
+    def _require_other(self, name: str) -> None:
         """Refuse to be our own neighbour."""
         if name == self._settings.broker_id:
             raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")

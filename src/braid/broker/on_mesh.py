@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
     from braid.broker.soft_words import SoftWords
-    from braid.protocol.messages import Hello
+    from braid.protocol.messages import Hello, SoftWord
     from braid.routing import MultipathForwarding
 
 __all__ = ["MeshDesk"]
@@ -363,21 +363,31 @@ class MeshDesk:
 
     # Soft links: those of others.
 
-    def require_sight(self, broker: str) -> None:
-        """Refuse a soft link from a broker if we could not tell from where its publications come.
+    def hear_word(self, link: Link, message: SoftWord) -> None:
+        """A neighbour passes on that a broker is about to open a soft link."""
+        self._words.hear(link, message)
 
-        Raises:
-            RequestRefusedError: it is not in sight.
-        """
-        if not self._ready() or broker not in self._surroundings.map():
-            raise RequestRefusedError(f"{broker!r} is not in sight from here", "sight")
-
-    def accept(self, connection: int, hello: Hello, admission: Admission) -> SoftLink:
+    def accept(
+        self, connection: int, hello: Hello, admission: Admission, *, by_word: bool
+    ) -> SoftLink | None:
         """Another broker opens a soft link to us.
 
+        Args:
+            connection: its connection.
+            hello: its greeting.
+            admission: how it was let in.
+            by_word: whether nothing else says who it is, so that the word that it sent ahead has to.
+
+        Returns:
+            None if that word is still to come.
+
         Raises:
-            RequestRefusedError: there is no room.
+            RequestRefusedError: we could not tell from where its publications come, or there is no room.
         """
+        if not self._ready() or hello.name not in self._surroundings.map():
+            raise RequestRefusedError(f"{hello.name!r} is not in sight from here", "sight")
+        if by_word and not self._words.proved(hello):
+            return None
         before = self._soft.require_room_for(hello.name)
         if before is not None:
             # It would not open another one if it still had that.

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from braid.broker.events import ClientLeft, SoftLinkLost
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
-    from braid.broker.readiness import Readiness
+    from braid.broker.questions import Hops, Readiness
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
@@ -86,7 +85,7 @@ class PublishDesk:
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
         links: Readiness,
-        mesh: MeshDesk,
+        mesh: Hops,
         delegated: DelegatedDesk,
         seen: DuplicateFilter,
         unsettled: Unsettled,

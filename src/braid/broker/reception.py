@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from braid.broker.on_mesh import MeshDesk
     from braid.broker.parties import Link, Party, SoftLink
     from braid.broker.postroom import Postroom
-    from braid.broker.soft_words import SoftWords
     from braid.protocol.inputs import Opened
     from braid.protocol.messages import Message, SoftWord
 
@@ -78,7 +77,6 @@ class Reception:
         links: LinkDesk,
         mesh: MeshDesk,
         dialling: Dialling,
-        words: SoftWords,
         guard: Callable[..., None],
     ) -> None:
         """
@@ -92,7 +90,6 @@ class Reception:
             links: take over the greetings of neighbours.
             mesh: takes over those of soft links.
             dialling: dials where a neighbour should be.
-            words: prove that a soft link is opened by whom it says.
             guard: runs what a visitor's mistake may end, which then ends that connection.
         """
         self._closed = False
@@ -111,7 +108,6 @@ class Reception:
         self._links = links
         self._mesh = mesh
         self._dialling = dialling
-        self._words = words
         self._guard = guard
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
@@ -138,7 +134,6 @@ class Reception:
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
-            expected = self._dialling.expected(opened.dialled) if not soft else ""
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -155,7 +150,7 @@ class Reception:
                 proofs=self._mesh.proofs(opened.dialled)
                 if soft
                 else self._identities.proofs(self._neighbours),
-                ticket=self._identities.ticket_for(expected) if expected else "",
+                ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
                 returned=self._identities.returned() if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
@@ -328,19 +323,19 @@ class Reception:
 
     def heard_word(self, link: Link, message: SoftWord) -> None:
         """A broker says that it opens a soft link, which may have come before its word."""
-        self._words.hear(link, message)
+        self._mesh.hear_word(link, message)
         for connection, visitor in list(self._connections.visitors.items()):
             if visitor.soft is not None and visitor.soft.name == message.sender:
                 self._guard(connection, self._soft, connection, visitor, visitor.soft)
 
     def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink | None:
         """Another broker opens a soft link to us; None if the word that proves that is still to come."""
-        self._links.require_other(_checked_id(hello.name))
-        self._mesh.require_sight(hello.name)
-        if self.access.is_open and not self._words.proved(hello):
+        if _checked_id(hello.name) == self._settings.broker_id:
+            raise RemoteProtocolError(f"this broker is called {hello.name!r} too; ids must differ")
+        soft = self._mesh.accept(connection, hello, visitor.admission, by_word=self.access.is_open)
+        if soft is None:
             visitor.soft = hello
-            return None
-        return self._mesh.accept(connection, hello, visitor.admission)
+        return soft
 
     def _soft_welcomed(
         self, connection: int, visitor: Visitor, address: str, message: Message

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from braid.broker.dialling import Dialling
     from braid.broker.parties import Link
     from braid.broker.postroom import Postroom
-    from braid.broker.readiness import Readiness
+    from braid.broker.questions import Readiness
     from braid.broker.soft_links import SoftLinks
     from braid.routing import RoutingTables
 
