@@ -372,6 +372,10 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         # Publications and subscriptions.
         told.LeftOut: (broker.discards.left_out,),
         told.Advertised: (lambda event: broker.publish.release(event.client),),
+        told.Installed: (broker.subscriptions.installed, broker.durables.installed),
+        told.NotInstalled: (broker.subscriptions.not_installed, broker.durables.not_installed),
+        told.Announced: (broker.subscriptions.announced, broker.links.announced),
+        told.AnythingExpected: (broker.publish.expected,),
         told.NeighboursTold: (broker.links.tell_completeness,),
         # Maps and soft links.
         told.MapChanged: (

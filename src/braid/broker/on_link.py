@@ -39,6 +39,7 @@ from braid.broker.events import (
 )
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
+from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
-    from braid.broker.events import Detached, Event, Events, LinkLost, TrackLost
+    from braid.broker.events import Announced, Detached, Event, Events, LinkLost, TrackLost
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
@@ -431,7 +432,8 @@ class LinkDesk:
             link.outstanding.catch_up()
         if link.stage is LinkStage.HELD:
             # It opens once it has confirmed what it was told so far.
-            when_confirmed([link], partial(self._open, link, link.session))
+            waiter = Waiter(WaiterKind.OPEN_LINK, link, session=link.session)
+            when_confirmed([link], waiter, self._events)
         if link.current and not current:
             self.tell_reach()
 
@@ -451,10 +453,16 @@ class LinkDesk:
             link.unknown = True
             self.tell_completeness()
 
-    def _open(self, link: Link, session: int) -> None:
-        """Its interest is known now: of what was kept for it, what it wants can go."""
-        if link.session != session or link.stage is not LinkStage.HELD:
+    def announced(self, event: Announced) -> None:
+        """A neighbour knows all advertisements: if it has said everything, publications may cross to it."""
+        waiter, link = event.waiter, event.waiter.party
+        if waiter.kind is not WaiterKind.OPEN_LINK or not isinstance(link, Link):
             return
+        if link.session == waiter.session and link.stage is LinkStage.HELD:
+            self._open(link)
+
+    def _open(self, link: Link) -> None:
+        """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
         for release in link.channel.refilter(partial(self._wanted, link)):
