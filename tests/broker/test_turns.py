@@ -182,6 +182,16 @@ def test_a_thousand_batches_of_one_read_are_not_one_turn(acknowledged: bool) -> 
     assert broker.paused[alice] == 0
 
 
+def test_publications_are_taken_from_a_client_that_reads_nothing() -> None:
+    broker = Driver()
+    alice, reader = (broker.client(number) for number in (1, 2))
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    broker.tell(Writable(alice, False))
+    broker.ask(alice, *many_names(1000))
+    broker.turns(20)
+    assert broker.publications[reader] == 1000
+
+
 def test_many_rows_of_one_read_are_not_one_turn() -> None:
     broker = Driver()
     alice, reader = (broker.client(number) for number in (1, 2))

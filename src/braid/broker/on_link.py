@@ -522,7 +522,8 @@ class LinkDesk:
 
     def reaches(self, link: Link, message: Reach) -> None:
         """A neighbour says whom it connects us to, and which links are missing there."""
-        self._reachability.require_no_loop(link.name, message.brokers)
+        if link.behind != {link.name, *message.brokers}:  # often only what is missing has changed
+            self._reachability.require_no_loop(link.name, message.brokers)
         self._reachability.heard(link, message.brokers, message.missing)
         self.tell_reach()
 

@@ -93,6 +93,13 @@ class _Line:
         """Whether its answers are read: one who takes none is asked to wait."""
         return self.party.channel.writable
 
+    @property
+    def due_us(self) -> int | None:
+        """When it is to be served; None while it is not. Publications wait for neither rate nor reading."""
+        if self.frames and type(self.frames[0].body) is PublicationBatch:
+            return 0
+        return self.not_before_us if self.open else None
+
 
 class Turns:
     """Handles frames, a bounded amount of work at a time."""
@@ -168,7 +175,8 @@ class Turns:
                     break
                 connection, line = next(iter(self._clients.items()))
                 self._clients.move_to_end(connection)
-                if line.open and line.not_before_us <= self._postroom.now_us:
+                due_us = line.due_us
+                if due_us is not None and due_us <= self._postroom.now_us:
                     ready = True
                     budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
         self._find_due()
@@ -321,8 +329,8 @@ class Turns:
         if self._neighbours:
             self.due_us = now_us
             return
-        times = [max(now_us, line.not_before_us) for line in self._clients.values() if line.open]
-        self.due_us = min(times, default=None)
+        times = [line.due_us for line in self._clients.values()]
+        self.due_us = min((max(now_us, due_us) for due_us in times if due_us is not None), default=None)
 
     @property
     def _rest_us(self) -> int:

@@ -183,32 +183,35 @@ class Channel(Waiting[Care]):
         open_classes = [each for each in self._sending.values() if each.waiting]
         blocked_at = self._order + 1
         resend_bytes_max = self.settings.resend_bytes_max
+        in_line = self._in_line
         # What follows a publication that is held must not overtake it if the publisher is the same.
         held_publishers: set[str] = set()
         while open_classes:
             sending = open_classes[0] if len(open_classes) == 1 else min(open_classes, key=_first_order)
-            outgoing = sending.waiting[0]
-            while self._in_line and self._in_line[0].order < min(outgoing.order, blocked_at):
-                frames.append(self._send(self._in_line.popleft()))
-            if outgoing.size > self._frame_bytes_max:
+            waiting = sending.waiting
+            outgoing = waiting[0]
+            size = outgoing.size
+            while in_line and in_line[0].order < min(outgoing.order, blocked_at):
+                frames.append(self._send(in_line.popleft()))
+            if size > self._frame_bytes_max:
                 self._divide_first(sending)
             elif self._holding and self._is_held(outgoing, held_publishers):
-                sending.held.append(sending.waiting.popleft())
+                sending.held.append(waiting.popleft())
             # A frame larger than all the credit there can ever be goes alone.
-            elif outgoing.size > sending.room and sending.room < sending.window:
+            elif size > sending.room and sending.room < sending.window:
                 blocked_at = min(blocked_at, outgoing.order)
                 open_classes.remove(sending)
                 continue
-            elif self.unacknowledged_bytes + outgoing.size > resend_bytes_max and self._unacknowledged:
+            elif self.unacknowledged_bytes + size > resend_bytes_max and self._unacknowledged:
                 blocked_at = min(blocked_at, outgoing.order)
                 break
             else:
-                sending.waiting.popleft()
+                waiting.popleft()
                 frames.append(self._send(outgoing, sending))
-            if not sending.waiting:
+            if not waiting:
                 open_classes.remove(sending)
-        while self._in_line and self._in_line[0].order < blocked_at:
-            frames.append(self._send(self._in_line.popleft()))
+        while in_line and in_line[0].order < blocked_at:
+            frames.append(self._send(in_line.popleft()))
         if self._holding:
             for sending in self._sending.values():
                 sending.waiting.extendleft(reversed(sending.held))

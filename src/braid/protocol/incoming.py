@@ -75,17 +75,6 @@ class ReceivingClass:
             return self.granted
         return max(self.granted, self.received_bytes + self.window_bytes)
 
-    def grant(self, withheld: bool) -> bool:
-        """Grant what the peer may have; returns whether that is news to it."""
-        granted, window_bytes = self.granted, self.window_bytes
-        if not withheld and self.received_bytes + window_bytes > granted:
-            self.granted = granted = self.received_bytes + window_bytes
-        # That is when a quarter of the window would be used up since.
-        self.due_bytes = granted - window_bytes + window_bytes // 4
-        news = granted != self.told
-        self.told = granted
-        return news
-
 
 class Incoming:
     """How far what comes from a peer has come, and what it hears of that."""
@@ -290,11 +279,18 @@ class Incoming:
         withheld = held = bool(self._holds)
         credits: list[tuple[int, int]] = []
         for number, receiving in self._receiving.items():
-            held = held or bool(receiving.holds)
-            if receiving.grant(withheld or bool(receiving.holds)):
+            granted, window_bytes = receiving.granted, receiving.window_bytes
+            if receiving.holds:
+                held = True
+            elif not withheld and receiving.received_bytes + window_bytes > granted:
+                receiving.granted = granted = receiving.received_bytes + window_bytes
+            # That is when a quarter of the window would be used up since.
+            receiving.due_bytes = granted - window_bytes + window_bytes // 4
+            if granted != receiving.told:
+                receiving.told = granted
                 news = True
                 if number:
-                    credits.append((number, receiving.granted))
+                    credits.append((number, granted))
         if not news:
             return None
         self._told = state
