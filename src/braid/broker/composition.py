@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from braid.broker import events as told
 from braid.broker.admission import AccessDesk
+from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
 from braid.broker.dialling import Dialling
 from braid.broker.discards import Discards
@@ -142,6 +143,7 @@ class Composition:
         self.subscriptions = SubscriptionDesk(
             settings.broker_id, postroom, neighbours, self.tables, events, self.reachability.missing
         )
+        self.completeness = Completeness(postroom, neighbours, self.tables, self.reachability, events)
         self.links = LinkDesk(
             self.incarnation,
             postroom,
@@ -151,6 +153,7 @@ class Composition:
             self.reachability,
             self.subscriptions,
             self.tables,
+            self.completeness,
             self.endings,
             events,
             self.identities.new_session,
@@ -164,7 +167,14 @@ class Composition:
         settings, postroom, neighbours = self.settings, self.postroom, self.neighbours
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
         self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
-        self.link_states = LinkStates(postroom, neighbours, self.soft, self.maps)
+        self.link_states = LinkStates(
+            postroom,
+            neighbours,
+            self.soft,
+            self.maps.surroundings,
+            self.maps.addressable,
+            self.maps.toward,
+        )
         words = SoftWords(postroom, neighbours, self.reachability, self.identities.new_session)
         self.mesh = MeshDesk(
             self.incarnation,
@@ -178,7 +188,7 @@ class Composition:
             self.link_states,
             words,
             self.events,
-            lambda: self.links.ready,
+            lambda: self.completeness.ready,
         )
 
     def _make_doors(self, access: AccessPolicy) -> None:
@@ -376,7 +386,7 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         told.NotInstalled: (broker.subscriptions.not_installed, broker.durables.not_installed),
         told.Announced: (broker.subscriptions.announced, broker.links.announced),
         told.AnythingExpected: (broker.publish.expected,),
-        told.NeighboursTold: (broker.links.tell_completeness,),
+        told.NeighboursTold: (broker.completeness.tell,),
         # Maps and soft links.
         told.MapChanged: (
             broker.link_states.name_again,

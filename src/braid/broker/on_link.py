@@ -35,7 +35,6 @@ from braid.broker.events import (
     LinkRemoved,
     NeighbourGone,
     ReachChanged,
-    Ready,
 )
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from braid.broker.admission import Admission
+    from braid.broker.completeness import Completeness
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
@@ -99,6 +99,7 @@ class LinkDesk:
         reachability: who can be reached through whom.
         subscriptions: what neighbours are told, and what came from them.
         tables: where that is kept.
+        completeness: what neighbours are told of how much we know.
         endings: ends connections.
         events: tells others what has happened.
         new_session: a name for a session that nobody can guess.
@@ -115,17 +116,15 @@ class LinkDesk:
         reachability: Reachability,
         subscriptions: SubscriptionDesk,
         tables: RoutingTables,
+        completeness: Completeness,
         endings: Endings,
         events: Events,
         new_session: Callable[[], str],
         came_from: Callable[[PublicationBatch], Container[str]],
     ) -> None:
         self.links = links
-        self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
-        self.ready = False
-        """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = postroom.settings
         self._incarnation = incarnation
         self._postroom = postroom
@@ -134,6 +133,7 @@ class LinkDesk:
         self._reachability = reachability
         self._subscriptions = subscriptions
         self._tables = tables
+        self._completeness = completeness
         self._endings = endings
         self._events = events
         self._new_session = new_session
@@ -176,11 +176,16 @@ class LinkDesk:
 
     def begin(self, now_us: int) -> None:
         """The first moment of this life."""
-        if self.started_at_us is None:
-            self.started_at_us = now_us
+        if self._completeness.started_at_us is None:
+            self._completeness.started_at_us = now_us
             for link in self.links.values():
                 link.since_us = now_us
             self.tell_reach()
+
+    @property
+    def ready(self) -> bool:
+        """Clients' publications are accepted."""
+        return self._completeness.ready
 
     # From greetings to sessions.
 
@@ -372,7 +377,7 @@ class LinkDesk:
         self.tell_reach()
         if not resumed:
             self._events.tell(LinkBegun(link, greeting.delta))
-        self.tell_completeness()
+        self._completeness.tell()
 
     def lost(self, event: LinkLost) -> None:
         """The connection of a link has ended; it is dialled again, if it is ours to dial."""
@@ -451,7 +456,7 @@ class LinkDesk:
         """Somebody behind this link may be interested in what we have not heard of."""
         if not link.unknown:
             link.unknown = True
-            self.tell_completeness()
+            self._completeness.tell()
 
     def announced(self, event: Announced) -> None:
         """A neighbour knows all advertisements: if it has said everything, publications may cross to it."""
@@ -473,7 +478,7 @@ class LinkDesk:
         if not link.met:
             link.met = True
             self._events.tell(InterestKnown(link))
-        self.tell_completeness()
+        self._completeness.tell()
 
     def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
         """What somebody behind a link wants of a batch that was kept whether they did or not."""
@@ -520,31 +525,6 @@ class LinkDesk:
                     elif care is not None:
                         care()
             self._postroom.forget(stranger)
-
-    def tell_completeness(self, _: Event | None = None) -> None:
-        """Tell every neighbour whether we know of everybody behind all others."""
-        unknown = sum(link.unknown for link in self.links.values())
-        # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
-        # would forget those behind one that is away.
-        unmet = bool(self._reachability.unmet())
-        for link in self.links.values():
-            complete = not unmet and unknown == link.unknown
-            if complete and not link.told_complete and self._tables.telling(link.name):
-                continue  # not everything has been said yet
-            if link.agreed and link.channel.connected and complete != link.told_complete:
-                link.told_complete = complete
-                self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
-        self.review_readiness()
-
-    def review_readiness(self) -> None:
-        """Become ready once all neighbours have spoken, or have been waited for long enough."""
-        if self.ready or self.started_at_us is None:
-            return
-        over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._reachability.unmet() and all(link.met for link in self.links.values())):
-            self.ready = True
-            self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
-            self._events.tell(Ready())
 
     # Reach.
 
@@ -596,7 +576,7 @@ class LinkDesk:
         self._route_again(link, link.name)
         self._postroom.forget(link)
         self.tell_reach()
-        self.tell_completeness()
+        self._completeness.tell()
 
     def _route_again(self, link: Link, name: str) -> None:
         """Send what waited for a broker the way there is to it now, if there is one."""
