@@ -57,6 +57,10 @@ RETIRING_REVIEWS_MAX = 2
 # How many brokers may be asked for a soft link between two reviews, for each one that is planned at a time.
 ASKED_PER_CANDIDATE = 4
 
+# One of each for all: every empty set that is made is another one.
+_NO_BROKERS: frozenset[str] = frozenset()
+_NO_DIGESTS: frozenset[int] = frozenset()
+
 
 class MeshDesk:
     """Keeps maps and soft links."""
@@ -87,8 +91,7 @@ class MeshDesk:
         self.delegations = Delegations(settings.broker_id, self._usable, self._toward)
         links.when_reach = self._reach_changed
         self._planner = self._new_planner()
-        self._candidates: frozenset[str] = frozenset()
-        self._wanted: frozenset[str] = frozenset()
+        self._candidates = self._wanted = _NO_BROKERS
         self._asks_left = 0
         """How many brokers may be asked in the place of others before the next review."""
         self._map_version = -1
@@ -173,8 +176,8 @@ class MeshDesk:
         self.surroundings.meet(link.name, link.address, delta)
         self._load.forget(link.name)
         self._make_room()
-        link.reaches = frozenset()
-        link.reaches_digests = link.told_links = frozenset()
+        link.reaches = _NO_BROKERS
+        link.reaches_digests = link.told_links = _NO_DIGESTS
         self._seen()
         if self.surroundings.wish_of(link.name) > 1:
             self._tell_link_state([link])

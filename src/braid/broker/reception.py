@@ -50,7 +50,7 @@ class Visitor:
 
     opened: Opened
     since_us: int
-    told_reach: frozenset[str] = frozenset()
+    told_reach: tuple[str, ...] = ()
     """The brokers that our greeting said can be reached through us."""
     offered: str = ""
     """The session that our greeting asked to go on with."""
@@ -114,7 +114,7 @@ class Reception:
         visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
             link = self._links.dialling.resumable(opened.dialled) if not soft else None
-            visitor.told_reach = self._links.reach(link) if not soft else frozenset()
+            visitor.told_reach = tuple(sorted(self._links.reach(link))) if not soft else ()
             visitor.offered = link.agreed if link is not None else ""
             hello = Hello(
                 PROTOCOL_VERSION,
@@ -126,7 +126,7 @@ class Reception:
                 received=link.channel.received if link is not None else 0,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
-                brokers=sorted(visitor.told_reach),
+                brokers=list(visitor.told_reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
                 proofs=self._identities.proofs(self._links.links, self._incarnation) if not soft else {},
@@ -289,7 +289,7 @@ class Reception:
         link, resumed = self._links.accepted(hello)
         link.dialled = False
         self._enter(connection, link, hello.frame_bytes_max)
-        reach = self._links.reach(link)
+        reach = tuple(sorted(self._links.reach(link)))
         self._postroom.aside(
             link,
             Welcome(
@@ -301,7 +301,7 @@ class Reception:
                 credit=link.channel.credit_to_grant,
                 frame_bytes_max=self._settings.frame_bytes_max,
                 address=self._settings.address,
-                brokers=sorted(reach),
+                brokers=list(reach),
                 delta=self._settings.delta,
                 session=link.agreed,
             ),
