@@ -373,7 +373,7 @@ class LinkDesk:
         link.elsewhere = False
         self._reachability.heard(link, greeting.brokers)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
-        link.told_reach, link.told_missing = told_reach, None
+        link.told_reach, link.told_missing = tuple(sorted(told_reach)), None
         self.tell_reach()
         if not resumed:
             self._events.tell(LinkBegun(link, greeting.delta))
