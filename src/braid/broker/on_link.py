@@ -42,7 +42,7 @@ from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
-from braid.protocol.effects import Close, Send
+from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Goodbye,
@@ -157,6 +157,7 @@ class LinkDesk:
         if link is None:
             link = self.links[name] = self._new_link(name)
             self._tables.add_link(name)
+            self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         return link
 
     def _new_link(self, name: str) -> Link:
@@ -569,6 +570,7 @@ class LinkDesk:
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
+        self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.
