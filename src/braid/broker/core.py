@@ -18,7 +18,7 @@ from braid.broker.draining import Draining
 from braid.broker.express import Express
 from braid.broker.identities import Acquaintances, Identities
 from braid.broker.joining import joined
-from braid.broker.liveness import Liveness
+from braid.broker.liveness import Liveness, require_answers_taken
 from braid.broker.on_ask import OperatorDesk
 from braid.broker.on_delegated import DelegatedDesk
 from braid.broker.on_durable import DurableDesk
@@ -92,10 +92,6 @@ if TYPE_CHECKING:
     from braid.protocol.log import StoreState
 
 __all__ = ["BrokerCore"]
-
-# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
-# some hundred bytes.
-ANSWERS_MAX = 200_000
 
 # Between two steps of tidying, so that others have their turn.
 TIDY_PAUSE_US = 1_000
@@ -204,7 +200,7 @@ class BrokerCore:
             batches=self._batches,
             subscribe_link=self._subscriptions.subscribe_link,
             changing=self._express.forget,
-            check=_check_answers,
+            check=require_answers_taken,
             busy=lambda link: self._subscriptions.tables.telling(link.name),
             guard=self._guarded,
         )
@@ -237,7 +233,7 @@ class BrokerCore:
             self._subscriptions.announce_anything()
         self._on_message: dict[type, Callable[[Any, Any], None]] = {
             Ping: self._pinged,
-            Pong: lambda party, message: self._mesh.answered(party, message.number),
+            Pong: self._ponged,
             LinkState: self._mesh.hear_link_state,
             Settled: self._settled_apart,
             Acknowledgement: self._acknowledged,
@@ -375,6 +371,8 @@ class BrokerCore:
         if party is not None:
             party.heard_at_us = self._postroom.now_us
             party.pinged = False
+            if not frames and visitor is None:
+                self._liveness.comes_on(party)
             if self._draining.begun and isinstance(party, Client):
                 frames = self._draining.admitted(party, frames)
             self._turns.take_in(party, frames)
@@ -404,6 +402,10 @@ class BrokerCore:
         # One who takes nothing gets no answers that would only pile up.
         if party.channel.writable:
             self._postroom.aside(party, Pong(message.number))
+
+    def _ponged(self, party: Party, message: Pong) -> None:
+        self._liveness.answered(party, message)
+        self._mesh.answered(party, message.number)
 
     def _acknowledged(self, party: Party, message: Acknowledgement) -> None:
         received_before = party.channel.peer_received
@@ -593,8 +595,3 @@ class BrokerCore:
         """A snapshot for metrics and reports."""
         self._express.add_up()
         return self._operator.statistics()
-
-
-def _check_answers(party: Party) -> None:
-    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
-        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
