@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.protocol import client_session
-from braid.runtime.client import connect
+from braid.client import session as client_session
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
 
