@@ -39,7 +39,7 @@ lint: $(VENV)/.stamp-everything ## check format, style and types
 	@echo "checking the style"
 	@$(BIN)/ruff check .
 	@echo "checking the types"
-	@$(BIN)/mypy --strict src
+	@$(BIN)/mypy --strict src benchmarks/src
 
 bench: $(VENV)/.stamp-bench ## measure matching against its rivals, into benchmarks/matching.json
 	@mkdir -p benchmarks
@@ -52,7 +52,7 @@ benchbroker: $(VENV)/.stamp-bench ## measure brokers against their rivals, into 
 
 benchsweep: $(VENV)/.stamp-everything ## measure a sweep of simulations on two cores against one, into benchmarks/sweep.json
 	@mkdir -p benchmarks
-	@$(BIN)/python -m braid.bench.sweep --output benchmarks/sweep.json
+	@$(BIN)/python -m braid_bench.sweep --output benchmarks/sweep.json
 
 reproduce: $(VENV)/.stamp-everything ## run the experiments of the papers at their own sizes, into reproduction/
 	@$(BIN)/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
@@ -86,25 +86,25 @@ docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 clean: ## remove the environment, caches and build products
 	@rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@rm -rf spark-warehouse metastore_db artifacts derby.log benchmarks/tmp
-	@find src tests -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+	@find src tests benchmarks -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 	@echo "clean"
 
-# Each stamp is younger than pyproject.toml when its packages are installed; touching
-# pyproject.toml therefore installs again. "everything" contains the other two.
+# Each stamp is younger than both pyproject.toml when its packages are installed; touching one of
+# them therefore installs again. "everything" contains the other two.
 
-$(VENV)/.stamp-core: pyproject.toml $(VENV)/.stamp-venv
-	@echo "installing braid"
-	@$(PIP) --editable .
+$(VENV)/.stamp-core: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid and its benchmarks"
+	@$(PIP) --editable . --editable benchmarks
 	@touch $@
 
-$(VENV)/.stamp-bench: pyproject.toml $(VENV)/.stamp-venv
-	@echo "installing braid and the rivals of the benchmark"
-	@$(PIP) --editable '.[bench,network]'
+$(VENV)/.stamp-bench: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid, its benchmarks and their rivals"
+	@$(PIP) --editable '.[network]' --editable 'benchmarks[rivals]'
 	@touch $(VENV)/.stamp-core $@
 
-$(VENV)/.stamp-everything: pyproject.toml $(VENV)/.stamp-venv
-	@echo "installing braid with Spark, benchmark and development tools (a minute or two, about 1.2 GB)"
-	@$(PIP) --editable '.[spark,bench,dev]'
+$(VENV)/.stamp-everything: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid with Spark, benchmarks and development tools (a minute or two, about 1.2 GB)"
+	@$(PIP) --editable '.[spark,dev]' --editable 'benchmarks[rivals]'
 	@touch $(VENV)/.stamp-core $(VENV)/.stamp-bench $@
 
 # An environment whose interpreter has gone (after an upgrade, or a move of the clone) is made anew.

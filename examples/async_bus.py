@@ -9,7 +9,7 @@ import braid
 
 async def main() -> None:
     async with braid.open() as bus:
-        alarms = bus.subscribe(
+        alarms = await bus.subscribe(
             "kind = 'temperature' AND degrees > 30", when_full="drop_oldest", queue_size=10
         )
 
@@ -19,7 +19,7 @@ async def main() -> None:
 
         watcher = asyncio.create_task(watch())
         for room, degrees in enumerate([21.5, 33.0, 19.0, 41.5]):
-            await bus.publish_async({"kind": "temperature", "room": room, "degrees": degrees})
+            await bus.publish({"kind": "temperature", "room": room, "degrees": degrees})
     await watcher  # closing the bus ends the iteration
 
 

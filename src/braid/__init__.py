@@ -16,6 +16,11 @@ Across processes and hosts, the same with brokers in between:
         quotes = await client.subscribe("symbol = 'ACME' AND price > 10")
         await client.publish({"symbol": "ACME", "price": 12.5})
 
+And a broker can live in a program, too:
+
+    async with braid.serve(braid.ServerSettings.of(broker_id="A")) as broker:
+        print(broker.address)
+
 Names are loaded when they are first used, so that `import braid` costs next to nothing.
 """
 
@@ -25,7 +30,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from braid.embedded import Bus, Subscription, open
+    from braid.client import (
+        StoredPublication,
+    )
+    from braid.embedded import (
+        AsyncBus,
+        AsyncBusSubscription,
+        Bus,
+        BusReceipt,
+        BusStatistics,
+        BusSubscription,
+        SubscriptionStatistics,
+        WhenFull,
+        open,
+    )
     from braid.errors import (
         AccessDeniedError,
         AuthenticationError,
@@ -42,20 +60,58 @@ if TYPE_CHECKING:
         PublishTimeoutError,
         RequestRefusedError,
         SlowConsumerError,
+        UnreachedError,
     )
-    from braid.language import Explanation, Filter, Publication, Range, filter_from_pattern, flatten, to_spark
-    from braid.matching import FilterIndex
-    from braid.runtime import Client, StoredPublication, SyncClient, TlsSettings, connect, connect_sync
+    from braid.language import (
+        Explanation,
+        Filter,
+        Publication,
+        Range,
+        filter_from_pattern,
+        flatten,
+        to_spark,
+    )
+    from braid.matching import (
+        FilterIndex,
+    )
+    from braid.runtime import (
+        Advertisement,
+        Client,
+        ConnectionEvent,
+        DurableSubscription,
+        Receipt,
+        Replay,
+        Subscription,
+        SyncAdvertisement,
+        SyncClient,
+        SyncDurableSubscription,
+        SyncReceipt,
+        SyncReplay,
+        SyncSubscription,
+        TlsSettings,
+        connect,
+        connect_sync,
+    )
+    from braid.server import Broker, ServerSettings, SyncBroker, serve, serve_sync
 
 __all__ = [
     "AccessDeniedError",
+    "Advertisement",
+    "AsyncBus",
+    "AsyncBusSubscription",
     "AuthenticationError",
     "BraidError",
+    "Broker",
     "Bus",
     "BusClosedError",
+    "BusReceipt",
+    "BusStatistics",
+    "BusSubscription",
     "Client",
     "ConfigurationError",
+    "ConnectionEvent",
     "ConnectionLostError",
+    "DurableSubscription",
     "Explanation",
     "Filter",
     "FilterError",
@@ -68,17 +124,31 @@ __all__ = [
     "PublishDeadlockError",
     "PublishTimeoutError",
     "Range",
+    "Receipt",
+    "Replay",
     "RequestRefusedError",
+    "ServerSettings",
     "SlowConsumerError",
     "StoredPublication",
     "Subscription",
+    "SubscriptionStatistics",
+    "SyncAdvertisement",
+    "SyncBroker",
     "SyncClient",
+    "SyncDurableSubscription",
+    "SyncReceipt",
+    "SyncReplay",
+    "SyncSubscription",
     "TlsSettings",
+    "UnreachedError",
+    "WhenFull",
     "connect",
     "connect_sync",
     "filter_from_pattern",
     "flatten",
     "open",
+    "serve",
+    "serve_sync",
     "to_spark",
 ]
 
@@ -86,13 +156,22 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "AccessDeniedError": "errors",
+    "Advertisement": "runtime",
+    "AsyncBus": "embedded",
+    "AsyncBusSubscription": "embedded",
     "AuthenticationError": "errors",
     "BraidError": "errors",
+    "Broker": "server",
     "Bus": "embedded",
     "BusClosedError": "errors",
+    "BusReceipt": "embedded",
+    "BusStatistics": "embedded",
+    "BusSubscription": "embedded",
     "Client": "runtime",
     "ConfigurationError": "errors",
+    "ConnectionEvent": "runtime",
     "ConnectionLostError": "errors",
+    "DurableSubscription": "runtime",
     "Explanation": "language",
     "Filter": "language",
     "FilterError": "errors",
@@ -105,17 +184,31 @@ _ROOMS = {
     "PublishDeadlockError": "errors",
     "PublishTimeoutError": "errors",
     "Range": "language",
+    "Receipt": "runtime",
+    "Replay": "runtime",
     "RequestRefusedError": "errors",
+    "ServerSettings": "server",
     "SlowConsumerError": "errors",
-    "StoredPublication": "runtime",
-    "Subscription": "embedded",
+    "StoredPublication": "client",
+    "Subscription": "runtime",
+    "SubscriptionStatistics": "embedded",
+    "SyncAdvertisement": "runtime",
+    "SyncBroker": "server",
     "SyncClient": "runtime",
+    "SyncDurableSubscription": "runtime",
+    "SyncReceipt": "runtime",
+    "SyncReplay": "runtime",
+    "SyncSubscription": "runtime",
     "TlsSettings": "runtime",
+    "UnreachedError": "errors",
+    "WhenFull": "embedded",
     "connect": "runtime",
     "connect_sync": "runtime",
     "filter_from_pattern": "language",
     "flatten": "language",
     "open": "embedded",
+    "serve": "server",
+    "serve_sync": "server",
     "to_spark": "language",
 }
 

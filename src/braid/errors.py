@@ -137,14 +137,16 @@ class SlowConsumerError(BusError):
 
 
 class PublishTimeoutError(BusError, TimeoutError):
-    """A publisher waited for room in a subscription's queue, and its time was up.
+    """A publisher waited for room, and its time was up.
 
-    What could be handed over stays handed over; the rest was taken back and will not arrive.
+    On a bus, queues of subscriptions were full: what could be handed over stays handed over, the rest was
+    taken back and will not arrive. In the network, too much was on its way to the broker: nothing was
+    published.
 
     Attributes:
         delivered: hand-overs of the call that did happen.
         undelivered: hand-overs that were taken back.
-        full: names of the subscriptions whose queues stayed full.
+        full: names of the subscriptions whose queues stayed full; none in the network.
     """
 
     def __init__(self, timeout_s: float, delivered: int, undelivered: int, full: tuple[str, ...]) -> None:
@@ -152,11 +154,18 @@ class PublishTimeoutError(BusError, TimeoutError):
         self.delivered = delivered
         self.undelivered = undelivered
         self.full = full
-        super().__init__(
-            f"no room after {timeout_s:g} s in the full queue of {', '.join(map(repr, full))}: "
-            f"{delivered} of {delivered + undelivered} deliveries were made and the rest was taken back; "
-            "read faster, ask for a larger queue_size, or subscribe with when_full='drop_oldest'"
-        )
+        if full:
+            message = (
+                f"no room after {timeout_s:g} s in the full queue of {', '.join(map(repr, full))}: "
+                f"{delivered} of {delivered + undelivered} deliveries were made and the rest was taken back; "
+                "read faster, ask for a larger queue_size, or subscribe with when_full='drop_oldest'"
+            )
+        else:
+            message = (
+                f"no room after {timeout_s:g} s: too much is on its way to the broker already, and nothing "
+                "more was published; publish more slowly, or allow for a larger outgoing_bytes_max"
+            )
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.timeout_s, self.delivered, self.undelivered, self.full))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from braid.bench import baseline
-from braid.bench.baseline import Case, Contestant, bench_against, checkout, figures_of, installed
-from braid.bench.baseline_tables import print_baseline_report
-from braid.cli import main
-from braid.cli.app import app
+from braid.cli import run_command
 from braid.errors import ConfigurationError
+from braid_bench import baseline
+from braid_bench.baseline import OLDER, Case, Contestant, bench_against, checkout, figures_of, installed
+from braid_bench.baseline_tables import print_baseline_report
+from braid_bench.cli import bench
 
 STORED = Path(__file__).parents[2] / "benchmarks"
 
@@ -39,14 +40,16 @@ def git(repository: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(repository), *who, *arguments], check=True, capture_output=True)
 
 
-def commit(repository: Path, name: str, cost: float) -> None:
+def commit(repository: Path, name: str, cost: float, *, inside: bool = True) -> None:
+    """A commit whose benchmarks are inside of the package, as they once were, or beside it."""
     package = repository / "src" / "braid"
-    (package / "cli").mkdir(parents=True, exist_ok=True)
-    (package / "__init__.py").write_text("")
-    (package / "cli" / "__init__.py").write_text("")
+    command = package / "cli" if inside else repository / "benchmarks" / "src" / "braid_bench"
+    for folder in (package, command):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").write_text("")
     text = COMMAND.format(log=str(repository / "log"), name=name, cost=cost)
-    (package / "cli" / "__main__.py").write_text(text)
-    git(repository, "add", "src")
+    (command / "__main__.py").write_text(text)
+    git(repository, "add", "src", *([] if inside else ["benchmarks"]))
     git(repository, "commit", "-m", name)
     git(repository, "tag", name)
 
@@ -60,7 +63,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def now_in(repository: Path) -> Contestant:
-    return Contestant("the present", sys.executable, {"PYTHONPATH": str(repository / "src")})
+    return Contestant("the present", sys.executable, {"PYTHONPATH": str(repository / "src")}, OLDER)
 
 
 def test_both_sides_take_turns_case_by_case(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +98,17 @@ def test_both_sides_take_turns_case_by_case(repository: Path, monkeypatch: pytes
     print_baseline_report(report, Console(file=output, width=150))
     assert "1.200" in output.getvalue()
     assert "2 above 1.05" in output.getvalue()
+
+
+def test_a_commit_with_its_benchmarks_beside_the_package_meets_one_with_them_inside(repository: Path) -> None:
+    commit(repository, "third", 15.0, inside=False)
+    paths = os.pathsep.join([str(repository / "src"), str(repository / "benchmarks" / "src")])
+    now = Contestant("the present", sys.executable, {"PYTHONPATH": paths})
+    for reference in ("second", "third"):
+        case = Case("one", ["multipath", "--seed", "1"])
+        report = bench_against(reference, [case], repository=repository, now=now, turns=1)
+        assert report["figures"][0]["now"] == [15.0]
+        assert report["figures"][0]["baseline"] == [12.0 if reference == "second" else 15.0]
 
 
 def test_the_environment_of_a_baseline_is_gone_afterwards(repository: Path) -> None:
@@ -137,7 +151,7 @@ def test_outside_of_a_checkout_there_is_no_baseline(
     with pytest.raises(ConfigurationError, match="needs a git checkout of Braid"):
         checkout()
     with pytest.raises(SystemExit) as left:
-        main(["bench", "multipath", "--baseline", "HEAD"])
+        run_command(bench, ["multipath", "--baseline", "HEAD"], "braid bench")
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("braid: a baseline needs a git checkout of Braid")
 
@@ -178,6 +192,6 @@ def test_every_benchmark_is_compared_by_its_cases(
         return {"figures": []}
 
     monkeypatch.setattr(baseline, "bench_against", fake)
-    result = CliRunner().invoke(app, ["bench", *arguments, "--baseline", "HEAD~1", "--turns", "3", "--json"])
+    result = CliRunner().invoke(bench, [*arguments, "--baseline", "HEAD~1", "--turns", "3", "--json"])
     assert result.exit_code == 0, result.output
     assert asked == cases

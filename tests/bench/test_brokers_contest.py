@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from braid.bench.brokers import (
+from braid.errors import ConfigurationError
+from braid_bench.brokers import (
     SCENARIOS,
     BrokerBenchSettings,
     bench_brokers,
@@ -22,17 +23,16 @@ from braid.bench.brokers import (
     print_broker_report,
     rivals,
 )
-from braid.bench.brokers.clients.connection import RawSubscriber
-from braid.bench.brokers.contest import hold_scenario
-from braid.bench.brokers.goals import decide_broker_goals
-from braid.bench.brokers.load import WrongDeliveriesError
-from braid.bench.brokers.measure import Measurement, Scenario, Session, measure_closed_loop, median_of
-from braid.errors import ConfigurationError
+from braid_bench.brokers.clients.connection import RawSubscriber
+from braid_bench.brokers.contest import hold_scenario
+from braid_bench.brokers.goals import decide_broker_goals
+from braid_bench.brokers.load import WrongDeliveriesError
+from braid_bench.brokers.measure import Measurement, Scenario, Session, measure_closed_loop, median_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from braid.bench.brokers.workload import Interest, Message
+    from braid_bench.brokers.workload import Interest, Message
 
 pytestmark = pytest.mark.net
 

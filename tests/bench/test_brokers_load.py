@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braid.bench.brokers.clients.connection import MarkerCounter, RawPublisher, RawSubscriber
-from braid.bench.brokers.load import WrongDeliveriesError, closed_loop, paced
-from braid.bench.brokers.workload import MARKER
 from braid.errors import ConnectionLostError
+from braid_bench.brokers.clients.connection import MarkerCounter, RawPublisher, RawSubscriber
+from braid_bench.brokers.load import WrongDeliveriesError, closed_loop, paced
+from braid_bench.brokers.workload import MARKER
 
 pytestmark = pytest.mark.net
 
@@ -134,16 +134,28 @@ def test_a_closed_connection_is_said() -> None:
 
 def test_pacing_gives_one_time_for_each_message() -> None:
     publisher, subscriber = straight_line()
-    times = paced(publisher, subscriber, marked(50), 5_000, 60)
+    times = paced(publisher, [subscriber], marked(50), np.ones((50, 1), np.int64), 5_000, 60)
     assert times.shape == (50,)
     assert (times > 0).all()
     publisher.close()
     subscriber.close()
 
 
+def test_pacing_knows_messages_for_nobody_and_messages_that_come_twice() -> None:
+    publisher, subscriber = straight_line()
+    unused, silent = straight_line()
+    encoded = [b"nothing", *marked(1), b"nothing", *(each + each for each in marked(1))]
+    expected = np.array([[0, 0], [1, 0], [0, 0], [2, 0]], np.int64)
+    times = paced(publisher, [subscriber, silent], encoded, expected, 5_000, 60)
+    assert times.shape == (3,)
+    assert (times > 0).all()
+    for each in (publisher, subscriber, unused, silent):
+        each.close()
+
+
 def test_pacing_ends_when_a_message_is_lost() -> None:
     publisher, subscriber = straight_line()
     with pytest.raises(WrongDeliveriesError, match="0 of 1"):
-        paced(publisher, subscriber, [b"lost"], 1_000, 0.05)
+        paced(publisher, [subscriber], [b"lost"], np.ones((1, 1), np.int64), 1_000, 0.05)
     publisher.close()
     subscriber.close()

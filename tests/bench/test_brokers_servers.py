@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from braid.bench.brokers import install, rivals
-from braid.bench.brokers.contest import BrokerBenchSettings, hold_scenario
-from braid.bench.brokers.measure import Scenario
-from braid.bench.brokers.processes import family, family_cpu_seconds, family_memory_bytes
-from braid.bench.brokers.server import HOST, ServerProcess, find_program, free_ports
 from braid.errors import ConfigurationError
+from braid_bench.brokers import install, rivals
+from braid_bench.brokers.contest import BrokerBenchSettings, hold_scenario
+from braid_bench.brokers.measure import Scenario
+from braid_bench.brokers.processes import family, family_cpu_seconds, family_memory_bytes
+from braid_bench.brokers.server import HOST, ServerProcess, find_program, free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from braid.bench.brokers import TRACE_SCENARIOS, bench_traces, broker_settings_for, trace_settings
-from braid.bench.brokers.clients.braid import BraidBrokers
-from braid.bench.brokers.contest import BrokerBenchSettings
+from braid_bench.brokers import TRACE_SCENARIOS, bench_traces, broker_settings_for, trace_settings
+from braid_bench.brokers.clients.braid import BraidBrokers
+from braid_bench.brokers.contest import BrokerBenchSettings
 
 pytestmark = pytest.mark.net
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braid.bench.brokers.workload import (
+from braid.language import Filter
+from braid_bench.brokers.workload import (
     BODY_BYTES,
     MARKER,
     Interest,
@@ -16,7 +17,6 @@ from braid.bench.brokers.workload import (
     make_interests,
     make_messages,
 )
-from braid.language import Filter
 
 SEEDS = st.integers(0, 1_000)
 

@@ -7,15 +7,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from braid.bench.join import (
+from braid.pipeline.matching_join import match_join
+from braid_bench.join import (
     JoinBenchSettings,
     TreeClock,
     bench_join,
     decide_join_goals,
     print_join_report,
 )
-from braid.bench.join_tables import WORKLOADS, cross_join_condition, write_tables
-from braid.pipeline.matching_join import match_join
+from braid_bench.join_tables import WORKLOADS, cross_join_condition, write_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from braid.bench import kernels
-from braid.bench.cell import BenchSettings, DisagreementError
-from braid.bench.goals import decide_goals
-from braid.bench.matching import bench_matching, settings_for
-from braid.bench.rivals import (
+from braid.errors import ConfigurationError
+from braid.language import Filter
+from braid.matching import FilterIndex
+from braid_bench import kernels
+from braid_bench.cell import BenchSettings, DisagreementError
+from braid_bench.goals import decide_goals
+from braid_bench.matching import bench_matching, settings_for
+from braid_bench.rivals import (
     RIVALS,
     BitmapCount,
     BitmapDestinations,
@@ -25,11 +28,8 @@ from braid.bench.rivals import (
     Naive,
     Pyroaring,
 )
-from braid.bench.tables import print_report
-from braid.bench.workloads import Workload, make_workload
-from braid.errors import ConfigurationError
-from braid.language import Filter
-from braid.matching import FilterIndex
+from braid_bench.tables import print_report
+from braid_bench.workloads import Workload, make_workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,8 +138,8 @@ def test_rivals_are_right_with_exact_intervals_and_with_buckets(
         "counts": [len(found) for found in matches],
     }
     for exact_max, buckets in ((10_000, 256), (2, 16)):
-        monkeypatch.setattr("braid.bench.rivals.INTERVALS_EXACT_MAX", exact_max)
-        monkeypatch.setattr("braid.bench.rivals.BUCKETS", buckets)
+        monkeypatch.setattr("braid_bench.rivals.INTERVALS_EXACT_MAX", exact_max)
+        monkeypatch.setattr("braid_bench.rivals.BUCKETS", buckets)
         rival = kind(workload.conditions, destination)
         assert rival.plain(rival.run(rival.prepare(workload.publications))) == expected[kind.answers]
 
@@ -149,7 +149,7 @@ def test_kernels_mean_the_same_without_a_compiler(kind: Any, monkeypatch: pytest
     workload = make_workload("W3", 90, 5, seed=7)
     destination = np.arange(90) % 3
     compiled = kind(workload.conditions, destination)
-    monkeypatch.setattr("braid.bench.rivals._compiled", lambda name: getattr(kernels, name))
+    monkeypatch.setattr("braid_bench.rivals._compiled", lambda name: getattr(kernels, name))
     plain = kind(workload.conditions, destination)
     answers = [rival.plain(rival.run(workload.publications)) for rival in (compiled, plain)]
     assert answers[0] == answers[1]
@@ -270,8 +270,8 @@ def test_a_rival_that_cannot_take_part_says_why(monkeypatch: pytest.MonkeyPatch)
     def missing(package: str) -> Any:
         raise ConfigurationError(f"{package} is not installed")
 
-    monkeypatch.setattr("braid.bench.rivals._imported", missing)
-    monkeypatch.setattr("braid.bench.rivals._compiled", lambda _: missing("numba"))
+    monkeypatch.setattr("braid_bench.rivals._imported", missing)
+    monkeypatch.setattr("braid_bench.rivals._compiled", lambda _: missing("numba"))
     chosen = {"workloads": ("W1",), "rivals": (Counting, CountingNumpy, Pyroaring)}
     rivals = bench_matching(BenchSettings(**TINY, **chosen))["cells"][0]["rivals"]
     assert [rival["reason"] for rival in rivals] == [

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from braid.bench.multipath import MultipathCostSettings, bench_multipath, multipath_settings_for
-from braid.bench.multipath_tables import print_multipath_report
 from braid.errors import ConfigurationError
+from braid_bench.multipath import MultipathCostSettings, bench_multipath, multipath_settings_for
+from braid_bench.multipath_tables import print_multipath_report
 
 SMALL = MultipathCostSettings(subscriptions=2_000, fanout=8, delta=3, rows=32, batches=2, turns=2)
 

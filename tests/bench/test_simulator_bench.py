@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from braid.bench import simulator
-from braid.bench.simulator import SimulatorBenchSettings, bench_simulator, simulator_settings_for
-from braid.bench.simulator_tables import print_simulator_report
 from braid.errors import LocalProtocolError
+from braid_bench import simulator
+from braid_bench.simulator import SimulatorBenchSettings, bench_simulator, simulator_settings_for
+from braid_bench.simulator_tables import print_simulator_report
 
 SMALL = SimulatorBenchSettings(
     brokers=6, subscribers=4, publishers=2, classes=3, matches=(2,), publications=12, windows=2, peers=10

@@ -11,7 +11,8 @@ each takes; `pass` lets more go by.
     subscribe CLIENT KEY [when=CHOICE] FILTER         unsubscribe CLIENT KEY
     advertise CLIENT KEY FILTER                       unadvertise CLIENT KEY
     publish CLIENT [acknowledged] [ordered] [as=NAME] [first=NUMBER] JSON ...
-    durable CLIENT NAME FILTER      resume CLIENT NAME [after OFFSET]      done CLIENT NAME OFFSET
+    durable CLIENT NAME FILTER      resume CLIENT NAME [after OFFSET] [takeover]
+    done CLIENT NAME OFFSET
     replay CLIENT NAME FIRST LAST   drop CLIENT NAME
     ask CLIENT TOPIC [NAME=VALUE]   leave CLIENT   sleep CLIENT / wake CLIENT   keep CLIENT / settle CLIENT
     cut BROKER BROKER    kill BROKER    start BROKER    drain BROKER    pass SECONDSs    tables BROKER
@@ -19,9 +20,15 @@ each takes; `pass` lets more go by.
     soft BROKER [NAME,NAME]         (as if a review had chosen these soft links)
     mesh BROKER                     (what it sees, its soft links and what it tries)
     anchors BROKER                  (where it can send publications to for each subscription)
+    hold BROKER BROKER              (what the first sends to the second does not arrive by itself any more)
+    held BROKER BROKER              (what has not arrived, in order)
+    deliver BROKER BROKER [COUNT]   drop BROKER BROKER [COUNT]   reorder BROKER BROKER NUMBER   (comes first)
+    release BROKER BROKER           (all of it arrives, and nothing is held any more)
 
 A client that sleeps reads nothing; one that keeps reads, and does not say that it is done. What crosses a
-soft link is drawn with `=>`.
+soft link is drawn with `=>`. Every command runs to rest but for what is held: so an interleaving is written
+down message by message. What is held is told when it is sent; messages that only say that nothing is wrong,
+such as acknowledgements, are not told, not counted, and travel with the one before them.
 """
 
 from __future__ import annotations
@@ -200,6 +207,41 @@ class Conversation:
             f"{name}: drained" for name in sorted(self.network.drained & set(self.network.cores))
         )
 
+    # Message by message.
+
+    def _hold(self, rest: str) -> None:
+        self.network.hold(*rest.split())
+
+    def _held(self, rest: str) -> None:
+        for _, frame in self.network.held[_pair(rest)]:
+            if not isinstance(frame.body, SILENT):
+                self._lines.append(_told(frame.body, self.network.settings))
+
+    def _deliver(self, rest: str) -> None:
+        source, target, *count = rest.split()
+        self.network.deliver(source, target, self._frames_of(source, target, int(count[0]) if count else 1))
+
+    def _reorder(self, rest: str) -> None:
+        source, target, number = rest.split()
+        waiting = self.network.held[source, target]
+        chosen = self._frames_of(source, target, int(number)) - 1
+        while isinstance(waiting[chosen][1].body, SILENT):
+            chosen -= 1
+        frame = waiting[chosen]
+        del waiting[chosen]
+        waiting.appendleft(frame)
+
+    def _release(self, rest: str) -> None:
+        self.network.release(*rest.split())
+
+    def _frames_of(self, source: str, target: str, count: int) -> int:
+        """How many frames the first so many messages are that are told."""
+        waiting = self.network.held[source, target]
+        told = [at for at, (_, frame) in enumerate(waiting) if not isinstance(frame.body, SILENT)]
+        if count > len(told):
+            raise ValueError(f"only {len(told)} messages from {source} to {target} are held")
+        return told[count] if count < len(told) else len(waiting)
+
     def _freeze(self, rest: str) -> None:
         self.network.frozen_stores.add(rest)
 
@@ -226,7 +268,7 @@ class Conversation:
     def _state(self, rest: str) -> None:
         core = self.network.cores[rest]
         statistics = core.statistics()
-        held_up = sorted(client.name for client in core._reception.clients if client.channel.withheld)
+        held_up = sorted(client.name for client in core._connections.clients if client.channel.withheld)
         self._lines.append(
             f"{statistics['clients_behind']} behind, {statistics['counters']['dropped']} dropped, "
             f"held up: {', '.join(held_up) or 'nobody'}"
@@ -239,7 +281,7 @@ class Conversation:
     def _mesh(self, rest: str) -> None:
         mesh = self.network.cores[rest]._mesh
         report = mesh.overlay()
-        overlay = mesh.surroundings.map()
+        overlay = self.network.cores[rest]._maps.surroundings.map()
         places = ", ".join(f"{broker} behind {overlay.parent(broker)}" for broker in overlay.brokers)
         self._lines.append(f"sees {places or 'nobody'}")
         for title, key in (
@@ -276,7 +318,7 @@ class Conversation:
                 client.channel.restart(fresh.credit)
                 client.flush()
         self.clients[name] = client
-        for party in self.network.cores[broker]._reception.clients:
+        for party in self.network.cores[broker]._connections.clients:
             if party.name == name:
                 self._keys[party.key] = f"{broker}/{name}"
 
@@ -329,8 +371,10 @@ class Conversation:
 
     def _resume(self, rest: str) -> None:
         name, log, *after = rest.split()
-        offset = int(after[1]) if after else -1
-        self._request(name, SubscribeDurable(self._number(), log, "", resume_after=offset))
+        takeover = "takeover" in after
+        offset = int(after[1]) if "after" in after else -1
+        again = SubscribeDurable(self._number(), log, "", resume_after=offset, takeover=takeover)
+        self._request(name, again)
 
     def _done(self, rest: str) -> None:
         name, log, offset = rest.split()
@@ -341,8 +385,12 @@ class Conversation:
         self._request(name, Replay(self._number(), log, int(first), int(last)))
 
     def _drop(self, rest: str) -> None:
-        name, log = rest.split()
-        self._request(name, DropDurable(self._number(), log))
+        name, log, *count = rest.split()
+        if name not in self.network.settings:
+            self._request(name, DropDurable(self._number(), log))
+            return
+        for _ in range(self._frames_of(name, log, int(count[0]) if count else 1)):
+            self.network.held[name, log].popleft()
 
     def _ask(self, rest: str) -> None:
         name, choices, flags = _options(rest)
@@ -401,6 +449,11 @@ class Conversation:
         for key in sorted(self._keys, key=len, reverse=True):
             line = line.replace(f"{key}/", f"{self._keys[key]}/")
         return line
+
+
+def _pair(rest: str) -> tuple[str, str]:
+    source, target = rest.split()
+    return source, target
 
 
 def _options(rest: str) -> tuple[str, dict[str, str], list[str]]:

@@ -135,6 +135,7 @@ def run_with_faults(
     """
     chance = random.Random(f"faults/{seed}")
     network = Network()
+    network.validate_every = 11
     size = chance.randrange(5, 8)
     dials = random_network(network, chance, size, settings)
     names = list(BROKERS[:size])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from braid.client.effects import ClientSettings
+from braid.client.session import ClientSession
 from braid.protocol import ChannelSettings, FrameDecoder
-from braid.protocol.client_effects import ClientSettings
-from braid.protocol.client_session import ClientSession
 from braid.protocol.effects import Close, Dial, Send
 from braid.protocol.inputs import Closed, Opened, Received, Tick
 from tests.broker.wire import WireClient
@@ -15,9 +15,9 @@ from tests.broker.wire import WireClient
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from braid.client.effects import ClientEffect
+    from braid.client.inbox import Interest
     from braid.protocol import Frame
-    from braid.protocol.client_effects import ClientEffect
-    from braid.protocol.client_inbox import Interest
     from tests.broker.wire import Network
 
 __all__ = ["SessionClient"]

@@ -103,6 +103,6 @@ def test_principals_need_no_secret():
     alice.ask(SubscribeDurable(1, "log", "TRUE", secret="from this machine"))
     network.run(us=100_000)
     elsewhere = network.client("alice elsewhere", "A", token="alice")
-    elsewhere.ask(SubscribeDurable(1, "log", "", secret="from that machine"))
+    elsewhere.ask(SubscribeDurable(1, "log", "", secret="from that machine", takeover=True))
     network.run(us=100_000)
     assert len(elsewhere.answers(Done)) == 1

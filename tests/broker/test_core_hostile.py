@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from braid.broker import liveness
+from braid.broker import composition
 from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch, encode_record
@@ -211,7 +211,7 @@ def test_what_is_kept_until_a_broker_is_ready_stays_within_the_clients_window() 
     for number in range(1, 101):
         offer(carol, record, first=number)
         network.run()
-    (client,) = network.cores["A"]._reception.clients
+    (client,) = network.cores["A"]._connections.clients
     window = client.channel.settings.window_bytes
     assert sum(batch.size for batch, _ in client.unrouted) <= window + len(record) + 100
     network.start("B")
@@ -280,7 +280,7 @@ def test_one_who_takes_nothing_gets_no_pongs() -> None:
 
 
 def test_one_who_asks_and_never_acknowledges_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "ANSWERS_MAX", 50)
+    monkeypatch.setattr(composition, "ANSWERS_MAX", 50)
     network = line("A")
     mallory = network.client("mallory", "A")
     mallory.reads = False

@@ -35,9 +35,9 @@ def test_a_new_broker_that_the_helper_has_not_heard_of_is_waited_for() -> None:
     network.run(us=100_000)
     reader = subscribed(network, "z", "Z", "z > 0")
     assert reader.answers(Done)
-    assert "Z" not in network.cores["D"]._mesh.surroundings.map()
+    assert "Z" not in network.cores["D"]._maps.surroundings.map()
     # As it was before D's neighbours told A of Z: D is asked to find the way.
-    network.cores["A"]._mesh._links.links["Y"].reaches = frozenset()
+    network.cores["A"]._links.links["Y"].reaches = frozenset()
     network.cores["A"]._mesh.delegations.forget()
     writer.publish({"d": 1, "z": 1}, acknowledged=True)
     writer.publish({"d": 2, "z": 2})
@@ -239,7 +239,7 @@ def test_a_broker_gets_what_was_meant_for_it_though_another_has_its_digest(
         network.cores[broker]._mesh.delegations.forget()
     writer.publish({"n": 1}, acknowledged=acknowledged)
     network.run(us=1_000_000)
-    network.cores["A"]._mesh._seen()
+    network.cores["A"]._maps.changed()
     writer.publish({"n": 2}, acknowledged=acknowledged)
     network.run(us=1_000_000)
     assert reader.values("n") == [1, 2]
@@ -264,5 +264,5 @@ def test_what_others_believe_of_links_is_what_there_is_after_many_changes() -> N
     }
     assert any(len(reached) > 2 for reached in links.values()), "there are soft links"
     for name, core in network.cores.items():
-        for party in (*core._links.links.values(), *core._mesh.soft.all()):
+        for party in (*core._links.links.values(), *core._soft.all()):
             assert party.reaches == links[party.name] - {name}

@@ -131,3 +131,31 @@ class _Silent(WireClient):
 
     def greet(self) -> None:
         super()._say(self.hello)
+
+
+def test_a_neighbour_that_comes_while_draining_gets_no_further_credit() -> None:
+    """It had been dialled before, and nobody else is let in."""
+    network = Network()
+    network.start("A", neighbours=("B",), client_queue_bytes_max=10_000, redial_us_max=200_000)
+    reader = network.client("reader", "A", credit=2_000)
+    reader.ask(Subscribe(1, "1", "n > 0", partial=True))
+    network.run(us=11_000_000)
+    reader.reads = False
+    publisher = network.client("publisher", "A")
+    for number in range(1, 8):
+        publisher.publish({"n": number, "pad": "x" * 1_000}, acknowledged=True)
+    network.run(us=50_000)
+    network.tell("A", Drain())
+    network.run(us=50_000)
+    network.start("B")
+    network.run(us=1_000_000)
+    core = network.cores["A"]
+    assert core._links.links["B"].connection is not None
+    overlay = core._reports.overlay()
+    assert overlay["links"][0]["withheld"] == ["draining"]
+    assert overlay["withheld"]["draining"] == 3, "nobody gets credit, and operators see why"
+
+
+def test_operators_see_why_credit_is_withheld(small: tuple[Network, WireClient, WireClient]) -> None:
+    network, _, _ = small
+    assert network.cores["A"]._reports.overlay()["withheld"] == {"reader class 1 is behind": 1}

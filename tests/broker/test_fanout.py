@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from braid.broker.admission import NOBODY
 from braid.protocol.effects import Dial
 from braid.protocol.inputs import Tick
 from braid.protocol.messages import (
@@ -225,8 +226,7 @@ def test_a_welcome_that_comes_too_late_is_no_link() -> None:
     def crossed(source: str, target: str, frames: Sequence[Frame]) -> None:
         if any(isinstance(frame.body, Welcome) for frame in frames) and (source, target) == ("D", "A"):
             hello = Hello(PROTOCOL_VERSION, "broker", "E", "E-1", credit=1 << 20, delta=255)
-            link, _ = core._links.accepted(hello)
-            core._mesh.met(link, 255)
+            core._links.accept(1_000_000, hello, NOBODY)
         counts.append(links_of(network, "A"))
 
     network.on_frames = crossed
@@ -246,7 +246,7 @@ def test_brokers_without_an_address_cost_no_more_than_others() -> None:
     stranger.ask(TablesComplete())
     network.run(us=500_000)
     mesh = network.cores["A"]._mesh
-    assert "Y2999" in mesh.surroundings.map()
+    assert "Y2999" in mesh._surroundings.map()
     for broker, *_ in places:
         mesh.sent(broker, 5)
     mesh.review_at_us = network.now_us

@@ -315,7 +315,7 @@ def test_a_large_map_reaches_a_neighbour_that_reads_small_frames() -> None:
     network.start("A", frame_bytes_max=4 * KIB, strategy="S1", delta=4)
     network.start("B", neighbours=("A",), strategy="S1", delta=4)
     network.run(us=1_000_000)
-    surroundings = network.cores["B"]._mesh.surroundings
+    surroundings = network.cores["B"]._maps.surroundings
     names = [f"{'n' * 55}{number:03}" for number in range(100)]
     surroundings.meet("far", "host:1", 4)
     surroundings.hear("far", [Place(name, "far", "host:1") for name in names], [])
@@ -323,10 +323,10 @@ def test_a_large_map_reaches_a_neighbour_that_reads_small_frames() -> None:
     network.on_frames = lambda sender, to, frames: sizes.extend(
         len(encode_frames([frame])) for frame in frames
     )
-    network.cores["B"]._mesh._seen()
+    network.cores["B"]._maps.changed()
     network.run(us=20_000_000)
     assert max(sizes) <= 4 * KIB
-    heard = network.cores["A"]._mesh.surroundings._heard["B"]
+    heard = network.cores["A"]._maps.surroundings._heard["B"]
     assert set(names) <= set(heard)
 
 

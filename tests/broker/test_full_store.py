@@ -141,4 +141,4 @@ def test_publishers_are_held_back_while_memory_is_short():
 
 
 def held_back(network: Network, broker: str = "B") -> set[str]:
-    return {client.name for client in network.cores[broker]._reception.clients if client.channel.withheld}
+    return {client.name for client in network.cores[broker]._connections.clients if client.channel.withheld}

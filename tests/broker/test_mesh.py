@@ -122,7 +122,7 @@ def test_ordered_publications_keep_to_the_tree(strategy: str, acknowledged: bool
 def test_the_hybrid_saves_copies_while_the_uplink_is_busy() -> None:
     network, writer, _ = figure_2("SH", uplink_messages_per_s=100.0, uplink_threshold=0.8)
     follow(network, "A", "N2", "N3", "N5", "N6")
-    copies, uplink = Copies(network), network.cores["A"]._mesh.uplink
+    copies, uplink = Copies(network), network.cores["A"]._loads.uplink
     assert [target for source, target in copies.of(writer, {"price": 1}) if source == "A"] == [
         "N3",
         "N5",
@@ -240,7 +240,7 @@ def test_a_candidate_becomes_a_neighbour() -> None:
     network.run(us=1_000)
     operator.ask(Ask(3, "append", {"to": "A"}))
     network.run(us=500_000)
-    assert mesh.surroundings.map().neighbours == ("B", "X")
+    assert mesh._surroundings.map().neighbours == ("B", "X")
     reader = subscribed(network, "reader", "X", "price > 0")
     network.client("writer", "B").publish({"price": 1})
     network.run(us=500_000)

@@ -74,7 +74,7 @@ class Stranger(WireClient):
 
 def trusted_soft_link(network: Network, name: str, broker: str, *, us: int = 10_000) -> Stranger:
     """A soft link in a broker's name that shows the word which that broker has sent ahead."""
-    network.cores[broker]._mesh.words._heard[name] = "the word"
+    network.cores[broker]._mesh._words._heard[name] = "the word"
     stranger = Stranger(network, name, broker, role="soft", proofs={broker: "the word"})
     network.run(us=us)
     return stranger
@@ -189,17 +189,17 @@ def test_lies_hurt_nobody_else(scene: Scene, messages: list[Message]) -> None:
 def test_a_broker_that_two_speak_of_is_out_of_sight_until_one_takes_it_back() -> None:
     scene = Scene("SB")
     mesh = scene.network.cores["B"]._mesh
-    assert "D" in mesh.surroundings.map()
+    assert "D" in mesh._surroundings.map()
     scene.stranger.ask(Nearby([("D", "Z", "elsewhere"), ("A", "Z", "elsewhere")], []))
     scene.network.run(us=100_000)
     # A neighbour is where its link is, and has the address that it gave itself.
-    assert mesh.surroundings.map().neighbours == ("A", "C", "Z")
-    assert mesh.surroundings.address_of("A") == "A"
-    assert "D" not in mesh.surroundings.map()
+    assert mesh._surroundings.map().neighbours == ("A", "C", "Z")
+    assert mesh._surroundings.address_of("A") == "A"
+    assert "D" not in mesh._surroundings.map()
     scene.talk()
     scene.stranger.ask(Nearby([], ["D", "A"]))
     scene.network.run(us=100_000)
-    assert mesh.surroundings.map().toward("D") == "C"
+    assert mesh._surroundings.map().toward("D") == "C"
     scene.check()
 
 
@@ -209,7 +209,7 @@ def test_a_neighbour_that_speaks_of_ever_more_brokers_is_stopped(monkeypatch: py
     for number in range(50):
         scene.stranger.ask(Nearby([(f"Y{number}.{each}", "Z", "") for each in range(10)], []))
     scene.network.run(us=100_000)
-    assert len(scene.network.cores["B"]._mesh.surroundings.map()) <= 104
+    assert len(scene.network.cores["B"]._maps.surroundings.map()) <= 104
     scene.check(closed=True)
 
 
@@ -226,7 +226,7 @@ def test_loads_of_brokers_that_nobody_sees_are_not_remembered() -> None:
     for number in range(50):
         scene.stranger.ask(Loads([(f"Y{number}.{each}", 1, 1, 1) for each in range(100)]))
     scene.network.run(us=100_000)
-    assert len(scene.network.cores["B"]._mesh._load._rows) <= 5
+    assert len(scene.network.cores["B"]._loads.known._rows) <= 5
     scene.check()
 
 
@@ -373,13 +373,13 @@ def test_a_soft_link_may_come_before_its_word(monkeypatch: pytest.MonkeyPatch) -
         network.start(name, neighbours=neighbours, strategy="SB", soft_links=QUICK)
     network.run(us=1_000_000)
     late: list[SoftWord] = []
-    monkeypatch.setattr(network.cores["B"]._mesh.words, "hear", lambda link, message: late.append(message))
+    monkeypatch.setattr(network.cores["B"]._mesh._words, "hear", lambda link, message: late.append(message))
     network.cores["A"]._mesh._follow(frozenset({"C"}))
     network.run(us=10_000)
     assert late
     assert "C" not in network.cores["A"]._mesh.outgoing
     monkeypatch.undo()
-    words = network.cores["B"]._mesh.words
+    words = network.cores["B"]._mesh._words
     words.hear(network.cores["B"]._links.links["A"], late[0])
     network.run(us=10_000)
     assert "C" in network.cores["A"]._mesh.outgoing

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from braid.broker.settings import BrokerSettings
@@ -12,6 +14,7 @@ from braid.protocol.inputs import Opened, Received
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
+    Advertise,
     Ask,
     Goodbye,
     Hello,
@@ -156,17 +159,20 @@ def test_nobody_takes_the_place_of_a_neighbour_that_is_there(store: bool) -> Non
 def test_a_neighbour_that_never_heard_of_its_last_session_is_known_by_the_one_before() -> None:
     """It keeps no data, and nobody can dial it: the name of a session is all it can show."""
     network = Network()
-    network.start("A")
+    network.start("A", link_messages_max=2)
     network.start("B", neighbours=("A",))
     network.run(us=2_000_000)
-    link = network.cores["A"]._links.links["B"]
     publisher = network.client("p", "A")
     known = network.cores["B"]._links.links["A"].agreed
-    network.cut("A", "B")
-    link.agreed = ""  # as if too much had waited
+    network.kill("B")
     network.move("B", "nowhere")
+    for number in range(5):  # more waits for B than may
+        publisher.ask(Advertise(number, str(number), f"x > {-number}"))
     publisher.publish({"x": 1}, acknowledged=True)
-    network.step()
+    network.run(us=10_000_000)
+    link = network.cores["A"]._links.links["B"]
+    assert link.agreed == ""
+    assert link.channel.cares, "something waits for B"
     for _ in range(3):
         greeting = hello_as("B", incarnation="B-2", resumes=known)
         unheard = Stranger(network, "A", greeting)
@@ -252,6 +258,46 @@ def test_a_broker_that_lost_its_data_is_known_by_its_address_after_a_restart_of_
     network.start("B")
     network.run(us=15_000_000)
     assert network.cores["A"]._links.links["B"].current
+
+
+@pytest.mark.parametrize("b_dials", [("A",), ()], ids=["both dial", "one dials"])
+def test_neighbours_that_both_came_back_without_their_keys_meet_again(b_dials: tuple[str, ...]) -> None:
+    """Neither can prove to the other who it is, but each is found at the address where it was met."""
+    network = Network()
+    network.start("A", neighbours=("B",), store=True)
+    network.start("B", neighbours=b_dials, store=True)
+    network.run(us=2_000_000)
+    old = deepcopy(network.stores["B"])
+    for name in ("A", "B"):
+        network.kill(name)
+        network.stores[name] = MemoryStore(secret=f"another of {name}")
+        network.start(name)
+        network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    network.kill("B")
+    network.stores["B"] = old
+    network.notes.clear()
+    network.start("B")
+    network.run(us=15_000_000)
+    assert network.cores["A"]._links.links["B"].current
+    assert network.cores["B"]._links.links["A"].current
+    assert sum("refused" in note.what for _, note in network.notes) < 10, "nobody knocks without a pause"
+
+
+@pytest.mark.parametrize("more", [(Goodbye(detach=True),), (SyncBegin(), TablesComplete())])
+def test_what_any_client_of_both_brokers_can_know_proves_nothing(more: tuple[Message, ...]) -> None:
+    """Brokers tell clients their incarnations, and names of sessions must not follow from those."""
+    network, publisher = with_a_dead_neighbour(store=True)
+    incarnations = {"A": "A-1", "B": "B-2"}
+    assert network.client("spy", "A").answers(Welcome)[0].incarnation == incarnations["A"]
+    for number in range(1, 10):
+        for broker in incarnations.values():
+            hello = hello_as("B")
+            hello = msgspec.structs.replace(
+                hello, incarnation=incarnations["B"], resumes=f"{broker}/{number}"
+            )
+            Stranger(network, "A", hello, *more)
+    require_delivered(network, publisher)
 
 
 def test_a_broker_with_its_data_may_come_from_another_address() -> None:
@@ -374,12 +420,12 @@ def test_who_refuses_a_link_speaks_for_itself_alone() -> None:
     # Somebody says that B is behind it, and is dialled where it says that it is.
     liar = Stranger(network, "A", hello_as("C", brokers=["B"], address="C"), SyncBegin(), TablesComplete())
     core = network.cores["A"]
-    core._links.dialling.remember("C", "C")
+    core._links._dialling.remember("C", "C")
     core.handle(Opened(901, "C", "C"), network.now_us)
     core.handle(Received(901, [Frame(0, Refused("loop", "there is another way", "B"))]), network.now_us)
     assert "B" in core._links.links
     network.leave(liar)
-    core._links.dialling.forget("C")
+    core._links._dialling.forget("C")
     network.run(us=1_000_000)
     network.client("o", "A").ask(Ask(1, "forget", {"neighbour": "C"}))
     require_delivered(network, publisher)

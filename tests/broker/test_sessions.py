@@ -5,9 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from typing import TYPE_CHECKING
 
-import pytest
-
-from braid.broker import on_link
 from braid.protocol import Frame
 from braid.protocol.inputs import Tick
 from braid.protocol.messages import (
@@ -27,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def two_brokers() -> tuple[Network, WireClient]:
-    """A dials B, and somebody at A publishes for somebody at B."""
+    """A dials B, and somebody at A publishes for somebody at B. Few messages may wait for the link."""
     network = Network()
-    network.start("B")
-    network.start("A", neighbours=("B",))
+    network.start("B", link_messages_max=10)
+    network.start("A", neighbours=("B",), link_messages_max=10)
     network.run(us=2_000_000)
     subscriber = network.client("s", "B")
     subscriber.ask(Subscribe(1, "1", "x > 0"))
@@ -63,12 +60,6 @@ def require_working(network: Network, subscriber: WireClient) -> None:
     assert publisher.cares == [1]
 
 
-@pytest.fixture
-def few_waiting_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_link, "WAITING_MESSAGES_MAX", 10)
-
-
-@pytest.mark.usefixtures("few_waiting_messages")
 def test_a_session_given_up_between_hello_and_welcome_begins_anew() -> None:
     network, subscriber = two_brokers()
 
@@ -106,7 +97,6 @@ def fill_channel_of_link(network: Network, count: int) -> None:
         core._postroom.tell(link, Done(0))
 
 
-@pytest.mark.usefixtures("few_waiting_messages")
 def test_a_welcome_that_is_lost_leaves_no_session_behind() -> None:
     network, subscriber = two_brokers()
     network.hole("A", "B")

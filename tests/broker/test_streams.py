@@ -30,7 +30,8 @@ def test_each_gets_everything_once_and_in_order_however_slowly_it_reads(seed: in
     network.run(us=1_000_000)
     reader = SessionClient(network, "reader", "A", WINDOW)
     interests = [
-        reader.session.desk.subscribe(Filter(text), "block", chance.choice([1, 3, 10])) for text in FILTERS
+        reader.session.requests.subscribe(Filter(text), "block", chance.choice([1, 3, 10]))
+        for text in FILTERS
     ]
     reader.act()
     network.run()
@@ -89,15 +90,15 @@ def test_a_stream_that_is_not_read_is_given_up_and_its_client_goes_on() -> None:
     network.start("A", client_queue_bytes_max=64 * 300, stall_us_max=2_000_000)
     network.run(us=1_000_000)
     reader = SessionClient(network, "reader", "A", 2_000)
-    unread = reader.session.desk.subscribe(Filter("topic = 'a'"), "block", 1)
-    read = reader.session.desk.subscribe(Filter("topic = 'b'"), "block", 10)
+    unread = reader.session.requests.subscribe(Filter("topic = 'a'"), "block", 1)
+    read = reader.session.requests.subscribe(Filter("topic = 'b'"), "block", 10)
     reader.act()
     network.run()
     flooding, other = network.client("flooding", "A"), network.client("other", "A")
     for number in range(60):
         flooding.publish({"topic": "a", "n": number, "pad": "x" * 100})
         network.run()
-    (party,) = [each for each in network.cores["A"]._reception.clients if each.name == "flooding"]
+    (party,) = [each for each in network.cores["A"]._connections.clients if each.name == "flooding"]
     assert party.channel.withheld, "its publisher is held up"
     before = 0
     for number in range(10):
@@ -154,5 +155,5 @@ def test_what_waits_is_not_copied_without_bound() -> None:
     for number in range(STREAMS_MAX):
         eve.ask(Separate(1_000 + number, str(number), STREAM_FIRST + number))
     network.run()
-    (party,) = [each for each in network.cores["A"]._reception.clients if each.name == "eve"]
+    (party,) = [each for each in network.cores["A"]._connections.clients if each.name == "eve"]
     assert party.channel.waiting_bytes <= 5 * 100_000

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.broker.core import BrokerCore
+from braid.broker.identities import _proof
 from braid.broker.settings import BrokerSettings
+from braid.broker.turns import ROWS_PER_UNIT, WORK_PER_TURN
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import encode_record
-from braid.protocol.effects import Close, Effect, Pause, Send
+from braid.protocol.effects import Close, Effect, Note, Pause, Send
 from braid.protocol.inputs import Closed, Input, Opened, Received, Tick, Writable
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -21,9 +25,11 @@ from braid.protocol.messages import (
     Ask,
     Done,
     Hello,
+    Introduction,
     Message,
     Ping,
     Pong,
+    PublishRefused,
     Subscribe,
     SyncBegin,
     TablesComplete,
@@ -46,6 +52,7 @@ class Driver:
         self.publications: dict[int, int] = {}
         self.paused: dict[int, int] = {}
         self.closed: set[int] = set()
+        self.notes: list[Note] = []
         self.longest = 0
         self._sent: dict[int, int] = {}
         self.tell(Tick())
@@ -65,6 +72,8 @@ class Driver:
                 self.paused[effect.connection] = effect.duration_us
             elif isinstance(effect, Close):
                 self.closed.add(effect.connection)
+            elif isinstance(effect, Note):
+                self.notes.append(effect)
         self.longest = max(self.longest, said)
         return effects
 
@@ -76,11 +85,15 @@ class Driver:
         self.tell(Received(connection, [Frame(0, hello)]))
         return connection
 
-    def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B") -> int:
-        """One that says that anything may be published behind it."""
+    def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B", ticket: str = "") -> int:
+        """One that says that anything may be published behind it, and perhaps returns a ticket."""
         self.publications[connection] = self._sent[connection] = 0
         self.tell(Opened(connection, name))
-        hello = Hello(PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, delta=1)
+        proof = _proof(ticket, name, self.core.settings.broker_id, incarnation)
+        returned = {self.core.settings.broker_id: proof} if ticket else {}
+        hello = Hello(
+            PROTOCOL_VERSION, "broker", name, incarnation, credit=1 << 22, delta=1, returned=returned
+        )
         self.tell(Received(connection, [Frame(0, hello)]))
         self.ask(connection, SyncBegin(), Advertise(1, f"{name}/*", "TRUE"), TablesComplete())
         return connection
@@ -143,6 +156,69 @@ def test_publications_reach_others_while_somebody_stands_in_line() -> None:
     before = broker.publications[reader]
     broker.ask(writer, publication(2, "c3"))
     assert broker.publications[reader] == before + 1
+
+
+def many_names(count: int, *, acknowledged: bool = False) -> list[PublicationBatch]:
+    record = encode_record({"price": 50}, 0)
+    names = (f"c1.{number}" for number in range(count))
+    return [PublicationBatch.of(name, [1], [record], acknowledged=acknowledged) for name in names]
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_thousand_batches_of_one_read_are_not_one_turn(acknowledged: bool) -> None:
+    broker = Driver()
+    alice, reader, innocent = (broker.client(number) for number in (1, 2, 3))
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    broker.ask(innocent, publication(1, "c3"))  # the first one waits for nobody here
+    before = broker.publications[reader]
+    broker.ask(alice, *many_names(1000, acknowledged=acknowledged))
+    assert 0 < broker.publications[reader] - before <= WORK_PER_TURN
+    assert broker.paused[alice] > 0
+    broker.ask(innocent, publication(2, "c3"))
+    broker.turns(1)
+    assert broker.publications[reader] - before <= 3 * WORK_PER_TURN + 1
+    broker.turns(20)
+    assert broker.publications[reader] - before == 1001
+    assert broker.paused[alice] == 0
+
+
+def test_publications_are_taken_from_a_client_that_reads_nothing() -> None:
+    broker = Driver()
+    alice, reader = (broker.client(number) for number in (1, 2))
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    broker.tell(Writable(alice, False))
+    broker.ask(alice, *many_names(1000))
+    broker.turns(20)
+    assert broker.publications[reader] == 1000
+
+
+def test_many_rows_of_one_read_are_not_one_turn() -> None:
+    broker = Driver()
+    alice, reader = (broker.client(number) for number in (1, 2))
+    broker.ask(reader, Subscribe(1, "mine", "price > 40"))
+    record = encode_record({"price": 50}, 0)
+    rows = ROWS_PER_UNIT * WORK_PER_TURN // 2
+    batches = [
+        PublicationBatch.of("c1", range(1 + turn * rows, 1 + (turn + 1) * rows), [record] * rows)
+        for turn in range(6)
+    ]
+    broker.ask(alice, *batches)
+    assert broker.publications[reader] <= 2 * rows
+    broker.turns(10)
+    assert broker.publications[reader] == 6 * rows
+
+
+def test_a_client_that_is_refused_a_thousand_times_writes_no_thousand_lines() -> None:
+    principal = Principal("p", Grant(Filter("price > 90")), Limits())
+    broker = Driver(AccessPolicy({"p": principal}, {hashed_token("t"): "p"}))
+    client = broker.client(1, "t")
+    record = encode_record({"price": 50}, 0)
+    batches = [PublicationBatch.of("p/c1", [number], [record], acknowledged=True) for number in range(1, 101)]
+    broker.ask(client, *batches)
+    refused = [message for message in broker.heard[client] if isinstance(message, PublishRefused)]
+    assert sum(len(message.sequences) for message in refused) == 100
+    lines = [note for note in broker.notes if note.what == "publication refused"]
+    assert [note.fields["count"] for note in lines] == [100]
 
 
 def test_the_order_of_requests_and_publications_of_one_client_stays() -> None:
@@ -350,8 +426,10 @@ def test_what_stands_in_line_goes_with_its_connection_when_another_takes_over() 
     broker.neighbour(4, "C-1", name="C")
     neighbour = broker.neighbour(1)
     broker.ask(neighbour, *[Subscribe(n, f"B/{n}", f"place = {n}") for n in range(10, 1010)])
-    # The neighbour comes again before the end of the first connection is noticed, and knows nothing more.
-    again = broker.neighbour(3)
+    # The neighbour comes again before the end of the first connection is noticed, and knows nothing more
+    # than the ticket that it was given.
+    given = next(each for each in broker.heard[neighbour] if isinstance(each, Introduction))
+    again = broker.neighbour(3, ticket=given.ticket)
     asked = [message.request for message in broker.heard[again] if isinstance(message, Advertise)]
     broker.ask(again, *map(Done, asked), Subscribe(7, "B/new", "place = 7"))
     broker.turns(400)

@@ -109,7 +109,7 @@ def test_a_client_that_does_not_read_what_it_publishes_is_bounded() -> None:
     client = network.client("p", "A", credit=1000)
     client.ask(Subscribe(1, "1", "TRUE"))
     network.run(us=100_000)
-    (party,) = network.cores["A"]._reception.clients
+    (party,) = network.cores["A"]._connections.clients
 
     def hears_only_how_far_it_got(frames: list[Frame]) -> None:
         for frame in frames:

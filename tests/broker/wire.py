@@ -62,6 +62,7 @@ class WireClient:
         token: str | None = None,
         credit: int = 1 << 22,
         frame_bytes_max: int = 0,
+        incarnation: str = "",
     ) -> None:
         self.name = name
         self.publisher = name
@@ -86,7 +87,7 @@ class WireClient:
                 PROTOCOL_VERSION,
                 "client",
                 name,
-                f"{name}-1",
+                incarnation or f"{name}-1",
                 token,
                 credit=credit,
                 frame_bytes_max=frame_bytes_max,
@@ -206,6 +207,9 @@ class Network:
         self.refused_work: Counter[str] = Counter()
         self.change: Callable[[str, str, Frame], Frame | None] | None = None
         """What becomes of a frame between brokers, from whom and to whom; None: it is lost."""
+        self.held: dict[tuple[str, str], deque[tuple[tuple[str, int], Frame]]] = {}
+        """What one broker has sent to another and has not arrived, frame by frame with the end that each is
+        for; only for those pairs whose messages are held."""
         self.on_frames: Callable[[str, str, Sequence[Frame]], None] | None = None
         """Told of everything that a broker sends: from whom, to whom, and what."""
         self._access: dict[str, AccessPolicy | None] = {}
@@ -215,6 +219,9 @@ class Network:
         self._ends: dict[tuple[str, int], tuple[str, int] | WireClient] = {}
         self._decoders: dict[tuple[str, int], FrameDecoder] = {}
         self._queue: deque[tuple[str, Input]] = deque()
+        self.validate_every = 1
+        """After how many turns a broker is asked whether everything that must hold does."""
+        self._turns = 0
         self._store_queue: deque[tuple[str, BrokerCore, Persist | ReadLog]] = deque()
 
     # Building.
@@ -284,6 +291,24 @@ class Network:
         self.cut(left, right)
         self.cut(right, left)
 
+    # Message by message.
+
+    def hold(self, source: str, target: str) -> None:
+        """From now on, what one broker sends to another waits until it is delivered or dropped."""
+        self.held.setdefault((source, target), deque())
+
+    def deliver(self, source: str, target: str, count: int) -> None:
+        """The first so many of the messages that are held arrive, each by itself."""
+        for _ in range(count):
+            end, frame = self.held[source, target].popleft()
+            if end in self._ends:  # otherwise its connection has gone
+                self._arrive(end, [frame])
+
+    def release(self, source: str, target: str) -> None:
+        """Everything that is held arrives, and nothing is held any more."""
+        self.deliver(source, target, len(self.held[source, target]))
+        del self.held[source, target]
+
     def _cut(self, end: tuple[str, int]) -> None:
         other = self._ends.pop(end, None)
         self._queue.append((end[0], Closed(end[1], "cut")))
@@ -300,8 +325,17 @@ class Network:
         token: str | None = None,
         credit: int = 1 << 22,
         frame_bytes_max: int = 0,
+        incarnation: str = "",
     ) -> WireClient:
-        client = WireClient(self, name, broker, token=token, credit=credit, frame_bytes_max=frame_bytes_max)
+        client = WireClient(
+            self,
+            name,
+            broker,
+            token=token,
+            credit=credit,
+            frame_bytes_max=frame_bytes_max,
+            incarnation=incarnation,
+        )
         self.run()
         return client
 
@@ -346,6 +380,9 @@ class Network:
         if core is not None:
             for effect in core.handle(stimulus, self.now_us):
                 self._perform(name, core, effect)
+            if self._turns % self.validate_every == 0:
+                core.validate()
+            self._turns += 1
 
     def _settle(self) -> None:
         for _ in range(STEPS_MAX):
@@ -401,7 +438,11 @@ class Network:
                 if self.change is not None:
                     changed = [self.change(name, other[0], frame) for frame in sent]
                     sent = [frame for frame in changed if frame is not None]
-                self._arrive(other, sent)
+                waiting = self.held.get((name, other[0]))
+                if waiting is not None:
+                    waiting.extend((other, frame) for frame in sent)
+                else:
+                    self._arrive(other, sent)
         elif isinstance(effect, Close):
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):

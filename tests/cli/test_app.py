@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -93,8 +93,6 @@ def test_text_from_standard_input_that_is_not_unicode(run, monkeypatch: pytest.M
         (("match",), ["--only-matching", "--on-error", "Examples:", "tail -f"]),
         (("explain",), ["--pattern", "Examples:", "symbol = 'ACME'"]),
         (("demo",), ["--seconds", "Examples:"]),
-        (("bench",), ["matching"]),
-        (("bench", "matching"), ["--quick", "--workload", "BRAID_DATA", "Examples:"]),
     ],
 )
 def test_help(run, arguments: tuple[str, ...], words: list[str]) -> None:
@@ -132,35 +130,6 @@ def test_demo_passes_its_options_on_and_ends_as_told(
     monkeypatch.setattr("braid.cli.demo.run_demo", fake)
     assert run("demo", "--seconds", "2.5", "--seed", "7", "--json")[0] == ending
     assert asked == {"seconds": 2.5, "seed": 7, "json_output": True}
-
-
-def test_bench_prints_and_stores_one_report(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = []
-
-    def fake(settings: Any, progress: bool, store: Any) -> dict[str, object]:
-        asked.append(settings)
-        return {"benchmark": "matching"}
-
-    monkeypatch.setattr("braid.bench.matching.bench_matching", fake)
-    stored = tmp_path / "report.json"
-    code, output, _ = run("bench", "matching", "--quick", "--seed", "3", "--json", "--output", str(stored))
-    assert code == 0
-    assert json.loads(output) == json.loads(stored.read_text()) == {"benchmark": "matching"}
-    assert (asked[0].seed, asked[0].sizes) == (3, (1_000, 10_000))
-
-
-def test_bench_refuses_what_it_does_not_know(run) -> None:
-    assert "choose from W1, W2, W3, W4" in run("bench", "matching", "--workload", "W9")[2]
-    assert "whole numbers" in run("bench", "matching", "--sizes", "many")[2]
-    assert run("bench", "matching", "--sizes", "0")[0] == 2
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_the_measuring(run, tmp_path: Path) -> None:
-    code, output, errors = run(
-        "bench", "matching", "--quick", "--output", str(tmp_path / "no" / "report.json")
-    )
-    assert (code, output) == (2, "")
-    assert "report.json: cannot be written" in errors
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.cli import main
-from braid.cli.access_file import new_token
 from braid.errors import AuthenticationError, RequestRefusedError
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.directory import open_directory
 from braid.runtime.tls import TlsSettings
+from braid.server.access_file import new_token
 from tests.cli.broker_process import BrokerProcess, braid, running_broker
 from tests.runtime.certificates import Authority
 

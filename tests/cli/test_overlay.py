@@ -12,7 +12,7 @@ import pytest
 from braid.cli.overlay_crawl import Door, Network, Report, append_broker, ask, ask_for_strategy, crawl
 from braid.cli.overlay_views import as_dot_text, print_tree, rates, strategy_text, watch
 from braid.errors import BraidError, RequestRefusedError
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.cli.broker_process import BrokerProcess, braid, running_broker
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from braid.cli import main
-from braid.pipeline.workloads import DEFINITIONS, load, workload
+from braid.workloads import DEFINITIONS, load, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.cli.access_file import load_access, new_token
 from braid.errors import AuthenticationError, ConfigurationError
 from braid.protocol.messages import Refused
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.tls import TlsSettings
+from braid.server.access_file import load_access, new_token
 from tests.cli.broker_process import BrokerProcess, braid, running_broker
 from tests.hostile.attackers import RawClient
 from tests.runtime.certificates import Authority

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from braid.cli.app import app
 from braid.errors import ConfigurationError
-from braid.pipeline.experiments import simulation
+from braid.scenario import running as simulation
 from braid.trace import read_table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

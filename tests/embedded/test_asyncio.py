@@ -16,16 +16,16 @@ from tests.embedded.helpers import Background, no_threads_left, until, until_asy
 
 async def test_publish_and_iterate_in_one_task_each() -> None:
     async with open() as bus:
-        quotes = bus.subscribe("n > 0", queue_size=2)
+        quotes = await bus.subscribe("n > 0", queue_size=2)
 
         async def read() -> list[int]:
             return [publication["n"] async for publication in quotes]
 
         reader = asyncio.create_task(read())
         for n in range(10):
-            receipt = await bus.publish_async({"n": n})
+            receipt = await bus.publish({"n": n})
             assert receipt.sequence == n + 1
-        await bus.publish_batch_async([{"n": n} for n in range(10, 200)])
+        await bus.publish_batch([{"n": n} for n in range(10, 200)])
     assert await reader == list(range(1, 200))
 
 
@@ -41,9 +41,9 @@ async def test_coroutine_callbacks_run_on_the_loop_that_subscribed() -> None:
             await callback(publication, "object")
 
     async with open() as bus:
-        bus.subscribe("n > 0", functools.partial(callback, tag="partial"))
-        bus.subscribe("n > 0", Callable())
-        await asyncio.to_thread(bus.publish_batch, [{"n": 1}, {"n": 2}])
+        await bus.subscribe("n > 0", functools.partial(callback, tag="partial"))
+        await bus.subscribe("n > 0", Callable())
+        await asyncio.to_thread(bus.for_threads.publish_batch, [{"n": 1}, {"n": 2}])
     here = (asyncio.get_running_loop(), threading.get_ident())
     assert sorted(seen, key=lambda entry: entry[:2]) == [
         ("object", 1, *here),
@@ -65,52 +65,52 @@ def test_a_coroutine_callback_needs_a_loop() -> None:
 
 async def test_a_task_that_waits_for_room_does_not_stop_the_loop() -> None:
     async with open() as bus:
-        slow = bus.subscribe("n > 0", queue_size=1)
-        publisher = asyncio.create_task(bus.publish_batch_async([{"n": n} for n in range(1, 6)]))
+        slow = await bus.subscribe("n > 0", queue_size=1)
+        publisher = asyncio.create_task(bus.publish_batch([{"n": n} for n in range(1, 6)]))
         await until_async(lambda: slow.statistics().waiting == 4)
-        assert [(await slow.get_async())["n"] for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert [(await slow.get())["n"] for _ in range(5)] == [1, 2, 3, 4, 5]
         assert (await publisher).delivered == 5
 
 
 async def test_a_task_that_runs_out_of_time_or_is_cancelled_takes_the_rest_back() -> None:
     async with open() as bus:
-        slow = bus.subscribe("n > 0", queue_size=1, name="slow")
+        slow = await bus.subscribe("n > 0", queue_size=1, name="slow")
         with pytest.raises(PublishTimeoutError, match="'slow'"):
-            await bus.publish_batch_async([{"n": 1}, {"n": 2}], timeout=0)
-        publisher = asyncio.create_task(bus.publish_async({"n": 3}))
+            await bus.publish_batch([{"n": 1}, {"n": 2}], timeout_s=0)
+        publisher = asyncio.create_task(bus.publish({"n": 3}))
         await until_async(lambda: slow.statistics().waiting == 1)
         publisher.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publisher
         assert slow.statistics().waiting == 0
-        assert (await slow.get_async())["n"] == 1
+        assert (await slow.get())["n"] == 1
         with pytest.raises(TimeoutError):
-            await slow.get_async(timeout=0)
+            await slow.get(timeout_s=0)
 
 
 async def test_a_cancelled_reader_loses_nothing() -> None:
     async with open() as bus:
-        quotes = bus.subscribe("n > 0")
-        reader = asyncio.create_task(quotes.get_async())
+        quotes = await bus.subscribe("n > 0")
+        reader = asyncio.create_task(quotes.get())
         await asyncio.sleep(0)
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reader
-        bus.publish({"n": 1})
-        assert (await quotes.get_async())["n"] == 1
+        bus.for_threads.publish({"n": 1})
+        assert (await quotes.get())["n"] == 1
 
 
 async def test_a_busy_publisher_lets_readers_run_even_when_it_never_waits() -> None:
     async with open() as bus:
-        latest = bus.subscribe("n >= 0", queue_size=4, when_full="drop_oldest")
+        latest = await bus.subscribe("n >= 0", queue_size=4, when_full="drop_oldest")
 
         async def read() -> None:
-            while (await latest.get_async())["n"] < 99:
+            while (await latest.get())["n"] < 99:
                 pass
 
         reader = asyncio.create_task(read())
         for n in range(100):
-            await bus.publish_async({"n": n})
+            await bus.publish({"n": n})
         await reader
         assert latest.statistics().dropped == 0
 
@@ -129,14 +129,14 @@ async def test_a_busy_reader_and_a_busy_callback_let_other_tasks_run() -> None:
         pass
 
     async with open() as bus:
-        bus.subscribe("n >= 0", callback)
-        quotes = bus.subscribe("n >= 0")
-        bus.publish_batch([{"n": n} for n in range(640)])
+        await bus.subscribe("n >= 0", callback)
+        quotes = await bus.subscribe("n >= 0")
+        bus.for_threads.publish_batch([{"n": n} for n in range(640)])
         counter = asyncio.create_task(count_turns())
         for _ in range(640):
             await anext(quotes)
         assert turns >= 9
-        await bus.aclose()
+        await bus.close()
         stop.set()
         await counter
 
@@ -148,8 +148,8 @@ async def test_exceptions_in_coroutine_callbacks_are_counted_and_told() -> None:
         raise ValueError(publication["n"])
 
     async with open(on_error=lambda error, _: errors.append(error)) as bus:
-        bus.subscribe("n > 0", callback)
-        bus.publish_batch([{"n": 1}, {"n": 2}])
+        await bus.subscribe("n > 0", callback)
+        bus.for_threads.publish_batch([{"n": 1}, {"n": 2}])
     assert [error.args for error in errors] == [(1,), (2,)]
     assert bus.statistics().errors == 2
 
@@ -161,9 +161,9 @@ async def test_disconnection_reaches_async_readers_and_callbacks() -> None:
         seen.append(publication["n"])
 
     async with open(on_error=lambda error, _: errors.append(error)) as bus:
-        bus.subscribe("n > 0", callback, queue_size=2, when_full="disconnect")
-        strict = bus.subscribe("n > 0", queue_size=2, when_full="disconnect")
-        bus.publish_batch([{"n": n} for n in range(1, 6)])
+        await bus.subscribe("n > 0", callback, queue_size=2, when_full="disconnect")
+        strict = await bus.subscribe("n > 0", queue_size=2, when_full="disconnect")
+        bus.for_threads.publish_batch([{"n": n} for n in range(1, 6)])
         read = [(await anext(strict))["n"] for _ in range(2)]
         with pytest.raises(SlowConsumerError):
             await anext(strict)
@@ -182,12 +182,12 @@ async def test_a_coroutine_callback_that_would_wait_for_itself_is_told_so() -> N
     async with open(on_error=on_error) as bus:
 
         async def echo(_) -> None:
-            await bus.publish_batch_async([{"n": 1}] * 3)
+            await bus.publish_batch([{"n": 1}] * 3)
 
-        bus.subscribe("n > 0", echo, queue_size=2)
-        await bus.publish_async({"n": 1})
+        await bus.subscribe("n > 0", echo, queue_size=2)
+        await bus.publish({"n": 1})
         await told.wait()
-        await bus.aclose(drain=False)
+        await bus.close(drain=False)
     assert isinstance(errors[0], PublishDeadlockError)
 
 
@@ -196,17 +196,17 @@ async def test_blocking_the_loop_that_should_make_room_is_refused() -> None:
         pass
 
     async with open() as bus:
-        bus.subscribe("n = 1", callback, queue_size=1)
-        with pytest.raises(PublishDeadlockError, match="publish_async"):
-            bus.publish_batch([{"n": 1}] * 3)
-        quotes = bus.subscribe("n = 2", queue_size=1)
-        bus.publish({"n": 2})
-        reader = asyncio.create_task(quotes.get_async())
+        await bus.subscribe("n = 1", callback, queue_size=1)
+        with pytest.raises(PublishDeadlockError, match="would block; await publish"):
+            bus.for_threads.publish_batch([{"n": 1}] * 3)
+        quotes = await bus.subscribe("n = 2", queue_size=1)
+        bus.for_threads.publish({"n": 2})
+        reader = asyncio.create_task(quotes.get())
         await reader
-        second = asyncio.create_task(quotes.get_async())
+        second = asyncio.create_task(quotes.get())
         await asyncio.sleep(0)
-        with pytest.raises(PublishDeadlockError, match="publish_async"):
-            bus.publish_batch([{"n": 2}] * 3)
+        with pytest.raises(PublishDeadlockError, match="would block; await publish"):
+            bus.for_threads.publish_batch([{"n": 2}] * 3)
         await second
 
 
@@ -218,17 +218,19 @@ async def test_threads_and_tasks_share_one_bus() -> None:
 
     with no_threads_left():
         async with open() as bus:
-            bus.subscribe("n >= 0", callback, queue_size=3)
-            bus.subscribe(
+            await bus.subscribe("n >= 0", callback, queue_size=3)
+            await bus.subscribe(
                 "n >= 0",
                 lambda publication: thread_seen.append((publication.publisher, publication["n"])),
                 queue_size=3,
             )
-            iterated = bus.subscribe("n >= 0", queue_size=3)
+            iterated = bus.for_threads.subscribe("n >= 0", queue_size=3)
             reader = Background(lambda: [(row.publisher, row["n"]) for row in iterated])
-            publisher = Background(lambda: [bus.publish({"n": n}, publisher="thread") for n in range(100)])
+            publisher = Background(
+                lambda: [bus.for_threads.publish({"n": n}, publisher="thread") for n in range(100)]
+            )
             for n in range(100):
-                await bus.publish_async({"n": n}, publisher="task")
+                await bus.publish({"n": n}, publisher="task")
             await until_async(lambda: not publisher.running)
             publisher.result()
         for seen in (async_seen, thread_seen, reader.result()):
@@ -236,7 +238,7 @@ async def test_threads_and_tasks_share_one_bus() -> None:
                 assert [n for publisher_name, n in seen if publisher_name == name] == list(range(100))
 
 
-async def test_aclose_waits_for_callbacks_in_threads_without_stopping_the_loop() -> None:
+async def test_an_awaited_close_waits_for_callbacks_in_threads_without_stopping_the_loop() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def callback(_) -> None:
@@ -245,23 +247,23 @@ async def test_aclose_waits_for_callbacks_in_threads_without_stopping_the_loop()
 
     with no_threads_left():
         bus = open()
-        handle = bus.subscribe("n > 0", callback)
+        handle = await bus.for_tasks.subscribe("n > 0", callback)
         bus.publish({"n": 1})
         entered.wait()
-        closing = asyncio.create_task(handle.aclose(timeout=None))
+        closing = asyncio.create_task(handle.close(timeout_s=None))
         await until_async(lambda: handle.closed)
         assert not closing.done()
         go_on.set()
         await closing
-        await bus.aclose()
+        await bus.for_tasks.close()
 
 
 async def test_a_subscription_is_an_async_context_manager() -> None:
     async with open() as bus:
-        async with bus.subscribe("n > 0") as quotes:
-            bus.publish({"n": 1})
+        async with await bus.subscribe("n > 0") as quotes:
+            bus.for_threads.publish({"n": 1})
         assert [publication async for publication in quotes] == []
-        assert bus.publish({"n": 1}).delivered == 0
+        assert bus.for_threads.publish({"n": 1}).delivered == 0
 
 
 async def test_a_plain_close_on_the_loop_lets_coroutine_callbacks_finish_later() -> None:
@@ -279,7 +281,7 @@ async def test_a_plain_close_on_the_loop_lets_coroutine_callbacks_finish_later()
     assert seen == []
     await finished.wait()
     assert seen == [1, 2]
-    await bus.aclose()
+    await bus.for_tasks.close()
 
 
 async def test_a_coroutine_callback_may_close_its_subscription_and_the_bus() -> None:
@@ -288,21 +290,21 @@ async def test_a_coroutine_callback_may_close_its_subscription_and_the_bus() -> 
 
     async def once(publication) -> None:
         seen.append(publication["n"])
-        await handle.aclose(timeout=None)
+        await handle.close(timeout_s=None)
 
     async def last(_) -> None:
-        await bus.aclose(timeout=None)
+        await bus.for_tasks.close(timeout_s=None)
 
-    handle = bus.subscribe("n = 1", once)
+    handle = await bus.for_tasks.subscribe("n = 1", once)
     bus.publish_batch([{"n": 1}, {"n": 1}])
     await until_async(lambda: handle.closed)
     bus.subscribe("n = 2", last)
     bus.publish({"n": 2})
     await until_async(lambda: bus.closed)
-    await bus.aclose(timeout=None)
+    await bus.for_tasks.close(timeout_s=None)
     assert seen == [1]
     with pytest.raises(BusClosedError):
-        await bus.publish_async({"n": 1})
+        await bus.for_tasks.publish({"n": 1})
 
 
 def test_a_loop_that_ends_takes_its_subscriptions_with_it() -> None:
@@ -334,7 +336,7 @@ def test_a_loop_that_was_closed_under_a_callback_is_noticed() -> None:
     assert len(tasks) == 1
     blocked = Background(lambda: bus.publish_batch([{"n": 1}] * 2))
     until(lambda: bus.statistics().waiting == 1)
-    bus.close(timeout=None)
+    bus.close(timeout_s=None)
     with pytest.raises(BusClosedError):
         blocked.result()
     loop.run_until_complete(asyncio.gather(*tasks))
@@ -352,8 +354,8 @@ async def test_a_cancellation_inside_a_callback_is_its_own_failure() -> None:
             await inner
 
     async with open(on_error=lambda error, publication: told.append((type(error), publication["n"]))) as bus:
-        handle = bus.subscribe("n > 0", callback)
-        await bus.publish_batch_async([{"n": 1}, {"n": 2}])
+        handle = await bus.subscribe("n > 0", callback)
+        await bus.publish_batch([{"n": 1}, {"n": 2}])
         await until_async(lambda: seen == [1, 2])
         assert not handle.closed
     assert told == [(asyncio.CancelledError, 1)]
@@ -368,8 +370,8 @@ async def test_cancelling_the_task_of_a_callback_still_ends_its_subscription() -
         await asyncio.sleep(3600)
 
     async with open(on_error=lambda *entry: told.append(entry)) as bus:
-        handle = bus.subscribe("n > 0", callback)
-        await bus.publish_async({"n": 1})
+        handle = await bus.subscribe("n > 0", callback)
+        await bus.publish({"n": 1})
         await until_async(lambda: len(seen) == 1)
         seen[0].cancel()
         await until_async(lambda: handle.closed)
@@ -389,11 +391,11 @@ async def test_an_awaited_publish_that_waits_long_says_so_once(
 ) -> None:
     monkeypatch.setattr(engine, "LONG_WAIT_S", 0.001)
     async with open() as bus:
-        slow = bus.subscribe("n > 0", queue_size=1, name="slow")
-        await bus.publish_async({"n": 1})
-        publishing = asyncio.create_task(bus.publish_async({"n": 2}))
+        slow = await bus.subscribe("n > 0", queue_size=1, name="slow")
+        await bus.publish({"n": 1})
+        publishing = asyncio.create_task(bus.publish({"n": 2}))
         await until_async(lambda: "'slow'" in caplog.text)
         assert not publishing.done()
-        assert (await slow.get_async())["n"] == 1
+        assert (await slow.get())["n"] == 1
         assert (await publishing).delivered == 1
     assert len(caplog.records) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braid.embedded import Bus, Receipt, Subscription, open
+from braid.embedded import Bus, BusReceipt, BusSubscription, open
 from braid.errors import BusClosedError, ConfigurationError, FilterSyntaxError, PublicationError
 from braid.language import Filter, Publication, Range
 
@@ -33,7 +33,7 @@ ATTRIBUTES = st.fixed_dictionaries(
 )
 
 
-def numbers(subscription: Subscription) -> list[int]:
+def numbers(subscription: BusSubscription) -> list[int]:
     """The numbers of all that is queued, once the bus is closed."""
     return [publication.sequence for publication in subscription]
 
@@ -65,8 +65,8 @@ def test_each_subscriber_gets_exactly_what_a_naive_twin_says(batches: list[list[
 def test_a_publication_arrives_whole() -> None:
     with open("desk") as bus, bus.subscribe("price > 10") as quotes:
         receipt = bus.publish({"price": 12, "note": None}, b"{}", "application/json", publisher="feed")
-        publication = quotes.get(timeout=0)
-    assert receipt == Receipt("feed", 1, 1, 1)
+        publication = quotes.get(timeout_s=0)
+    assert receipt == BusReceipt("feed", 1, 1, 1)
     assert publication.attributes == {"price": 12}
     assert (publication.body, publication.content_type) == (b"{}", "application/json")
     assert (publication.publisher, publication.sequence) == ("feed", 1)
@@ -86,7 +86,7 @@ def test_numbers_run_per_publisher_without_gaps() -> None:
 
 def test_an_empty_batch_is_published_as_nothing() -> None:
     with open() as bus:
-        assert bus.publish_batch([]) == Receipt("local", 1, 0, 0)
+        assert bus.publish_batch([]) == BusReceipt("local", 1, 0, 0)
         assert bus.publish({}).sequence == 1
         assert bus.statistics().published == 1
 
@@ -132,9 +132,9 @@ def test_get_gives_up_in_time_and_loses_nothing() -> None:
         quotes = bus.subscribe("price > 0", name="quotes")
         for _ in range(3):
             with pytest.raises(TimeoutError, match="'quotes'"):
-                quotes.get(timeout=0)
+                quotes.get(timeout_s=0)
         bus.publish({"price": 1})
-        assert quotes.get(timeout=0)["price"] == 1
+        assert quotes.get(timeout_s=0)["price"] == 1
 
 
 def test_a_bad_filter_changes_nothing() -> None:
@@ -185,7 +185,7 @@ def test_a_batch_is_published_whole_or_not_at_all() -> None:
         with pytest.raises(PublicationError, match="publication 1 of the batch: attribute 'price'"):
             bus.publish_batch([{"price": 1}, {"price": object()}])
         with pytest.raises(TimeoutError):
-            quotes.get(timeout=0)
+            quotes.get(timeout_s=0)
 
 
 def test_a_publisher_needs_a_name_and_a_timeout_a_sign() -> None:
@@ -195,7 +195,7 @@ def test_a_publisher_needs_a_name_and_a_timeout_a_sign() -> None:
         with pytest.raises(ConfigurationError, match="publisher"):
             bus.publish({}, publisher="")
         with pytest.raises(ConfigurationError, match="timeout"):
-            bus.publish({}, timeout=-1)
+            bus.publish({}, timeout_s=-1)
 
 
 def test_subscribers_cannot_change_each_others_attributes() -> None:
@@ -244,37 +244,40 @@ def test_people_can_read_what_they_hold() -> None:
     with open("desk") as bus:
         quotes = bus.subscribe(Filter("price > 0"), name="quotes")
         assert repr(bus) == "<Bus 'desk' open>"
-        assert repr(quotes) == "<Subscription 'quotes' open: price > 0>"
+        assert repr(quotes) == "<BusSubscription 'quotes' open: price > 0>"
         assert quotes.filter == Filter("price > 0")
     assert repr(bus) == "<Bus 'desk' closed>"
-    assert repr(quotes) == "<Subscription 'quotes' closed: price > 0>"
+    assert repr(quotes) == "<BusSubscription 'quotes' closed: price > 0>"
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True, 1j])
 async def test_every_timeout_is_checked(seconds: object) -> None:
     with open() as bus:
         quotes = bus.subscribe("price > 0")
+        awaited = await bus.for_tasks.subscribe("price < 0")
         bus.publish({"price": 1})
         for call in (
-            lambda: bus.publish({}, timeout=seconds),
-            lambda: bus.publish_batch([{}], timeout=seconds),
-            lambda: bus.close(timeout=seconds),
+            lambda: bus.publish({}, timeout_s=seconds),
+            lambda: bus.publish_batch([{}], timeout_s=seconds),
+            lambda: bus.close(timeout_s=seconds),
             lambda: quotes.get(seconds),
+            lambda: quotes.get_many(2, seconds),
             lambda: quotes.close(seconds),
         ):
             with pytest.raises(ConfigurationError, match="a timeout is"):
                 call()
         for coroutine in (
-            bus.publish_async({}, timeout=seconds),
-            bus.publish_batch_async([{}], timeout=seconds),
-            bus.aclose(timeout=seconds),
-            quotes.get_async(seconds),
-            quotes.aclose(seconds),
+            bus.for_tasks.publish({}, timeout_s=seconds),
+            bus.for_tasks.publish_batch([{}], timeout_s=seconds),
+            bus.for_tasks.close(timeout_s=seconds),
+            awaited.get(seconds),
+            awaited.get_many(2, seconds),
+            awaited.close(seconds),
         ):
             with pytest.raises(ConfigurationError, match="a timeout is"):
                 await coroutine
-        assert (bus.closed, quotes.closed) == (False, False)
-        assert quotes.get(timeout=10**400)["price"] == 1
+        assert (bus.closed, quotes.closed, awaited.closed) == (False, False, False)
+        assert quotes.get(timeout_s=10**400)["price"] == 1
 
 
 @pytest.mark.parametrize("condition", [5, None, b"price > 0", ["price > 0"]])
@@ -287,10 +290,12 @@ async def test_a_publication_can_be_published_again() -> None:
     with open("desk") as bus:
         quotes = bus.subscribe("price > 0")
         bus.publish(Publication({"price": 1}, b"body", "text/plain", "someone", 17))
-        received = quotes.get(timeout=0)
+        received = quotes.get(timeout_s=0)
         bus.publish_batch([received])
-        await bus.publish_async(received)
-        for sequence, publication in enumerate([received, quotes.get(timeout=0), quotes.get(timeout=0)], 1):
+        await bus.for_tasks.publish(received)
+        for sequence, publication in enumerate(
+            [received, quotes.get(timeout_s=0), quotes.get(timeout_s=0)], 1
+        ):
             assert (publication["price"], publication.body) == (1, b"body")
             assert publication.content_type == "text/plain"
             assert (publication.publisher, publication.sequence) == ("desk", sequence)
@@ -317,3 +322,18 @@ def test_an_error_handler_is_a_plain_function() -> None:
             with pytest.raises(ConfigurationError, match=reason):
                 bus.subscribe("price > 0", print, on_error=handler)
             assert bus.statistics().subscriptions == ()
+
+
+async def test_several_can_be_read_at_once() -> None:
+    with open() as bus:
+        quotes = bus.subscribe("price > 0")
+        awaited = await bus.for_tasks.subscribe("price > 0")
+        bus.publish_batch([{"price": price} for price in (1, 2, 3)])
+        assert [row["price"] for row in quotes.get_many(2)] == [1, 2]
+        assert [row["price"] for row in quotes.get_many(2)] == [3]
+        assert [row["price"] for row in await awaited.get_many(5)] == [1, 2, 3]
+        for problem in (0, True, "3"):
+            with pytest.raises(ConfigurationError, match="count_max"):
+                quotes.get_many(problem)  # type: ignore[arg-type] # that is the point
+        with pytest.raises(TimeoutError):
+            quotes.get_many(2, timeout_s=0)

@@ -178,13 +178,13 @@ def test_callbacks_may_close_each_other_at_the_same_time() -> None:
 
         def close_other(name: str) -> None:
             both.wait()
-            subscriptions[name].close(timeout=None)
+            subscriptions[name].close(timeout_s=None)
 
         subscriptions["a"] = bus.subscribe("n = 1", lambda _: close_other("b"))
         subscriptions["b"] = bus.subscribe("n = 1", lambda _: close_other("a"))
         bus.publish({"n": 1})
         until(lambda: all(subscription.closed for subscription in subscriptions.values()))
-        bus.close(timeout=None)
+        bus.close(timeout_s=None)
 
 
 def test_a_callback_may_close_the_bus() -> None:
@@ -194,21 +194,24 @@ def test_a_callback_may_close_the_bus() -> None:
 
         def callback(publication) -> None:
             seen.append(publication["n"])
-            bus.close(timeout=None)
+            bus.close(timeout_s=None)
 
         bus.subscribe("n >= 0", callback)
         bus.publish_batch([{"n": 1}, {"n": 2}])
         until(lambda: bus.closed)
-        bus.close(timeout=None)
+        bus.close(timeout_s=None)
         assert seen == [1, 2]
 
 
-def test_a_subscription_with_a_callback_cannot_be_read() -> None:
+async def test_a_subscription_with_a_callback_cannot_be_read() -> None:
     with open() as bus:
         handle = bus.subscribe("n > 0", print)
-        for read in (handle.get, lambda: iter(handle), lambda: aiter(handle)):
+        awaited = await bus.for_tasks.subscribe("n > 0", print)
+        for read in (handle.get, lambda: iter(handle), lambda: aiter(awaited)):
             with pytest.raises(ConfigurationError, match="has a callback"):
                 read()
+        with pytest.raises(ConfigurationError, match="has a callback"):
+            await awaited.get()
 
 
 def test_a_thread_that_cannot_be_started_leaves_no_subscription(monkeypatch: pytest.MonkeyPatch) -> None:

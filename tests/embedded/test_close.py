@@ -74,7 +74,7 @@ def test_closing_without_draining_drops_the_queues() -> None:
         queued = bus.subscribe("n > 0")
         bus.publish_batch([{"n": 1}, {"n": 2}])
         entered.wait()
-        closing = Background(lambda: bus.close(drain=False, timeout=None))
+        closing = Background(lambda: bus.close(drain=False, timeout_s=None))
         until(lambda: bus.closed)
         go_on.set()
         closing.result()
@@ -97,10 +97,10 @@ def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> Non
         bus.publish_batch([{"n": 1}, {"n": 2}])
         entered.wait()
         with caplog.at_level(logging.WARNING, "braid.embedded"):
-            bus.close(timeout=0.01)
+            bus.close(timeout_s=0.01)
         assert "'stuck'" in caplog.text
         go_on.set()
-        bus.close(timeout=None)
+        bus.close(timeout_s=None)
     assert seen == [1]
 
 
@@ -152,7 +152,7 @@ def test_closing_under_load_loses_nothing_that_was_accepted() -> None:
 
         publishers = [Background(lambda position=position: publish(position)) for position in range(4)]
         until(lambda: len(delivered) > 200)
-        bus.close(timeout=None)
+        bus.close(timeout_s=None)
         for publisher in publishers:
             publisher.result()
         reader.result()
@@ -264,7 +264,7 @@ def test_a_stuck_callback_does_not_keep_the_program_from_ending() -> None:
 def test_a_bus_that_was_closed_has_nothing_left_to_do_when_the_program_ends() -> None:
     # The second wait would be endless, were it not given up already.
     hurry = "import braid.embedded.farewell\nbraid.embedded.farewell.CLOSE_TIMEOUT_S = 3600\n"
-    ended = run(FORGETFUL + hurry + "bus.close(timeout=0)\n", "-W", "default")
+    ended = run(FORGETFUL + hurry + "bus.close(timeout_s=0)\n", "-W", "default")
     assert ended.stdout == ""
     assert "ResourceWarning" not in ended.stderr
 

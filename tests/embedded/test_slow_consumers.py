@@ -36,7 +36,7 @@ def test_a_batch_larger_than_the_queue_flows_through_it() -> None:
         publisher = Background(lambda: bus.publish_batch(prices(50)))
         until(lambda: slow.statistics().waiting == 47)
         # The neighbour has everything while the publisher still waits for the slow one.
-        assert [fast.get(timeout=0)["price"] for _ in range(50)] == list(range(1, 51))
+        assert [fast.get(timeout_s=0)["price"] for _ in range(50)] == list(range(1, 51))
         assert publisher.running
         assert [slow.get()["price"] for _ in range(50)] == list(range(1, 51))
         assert publisher.result().delivered == 100
@@ -52,7 +52,7 @@ def test_only_publishers_of_what_concerns_the_slow_one_wait() -> None:
         for row in prices(20):
             assert bus.publish(row).delivered == 1
         assert stuck.running
-        assert [fast.get(timeout=0)["price"] for _ in range(22)] == [101, 102, *range(1, 21)]
+        assert [fast.get(timeout_s=0)["price"] for _ in range(22)] == [101, 102, *range(1, 21)]
         assert [slow.get()["price"], slow.get()["price"]] == [101, 102]
         assert stuck.result().delivered == 2
 
@@ -75,15 +75,15 @@ def test_a_publisher_that_runs_out_of_time_learns_what_was_delivered() -> None:
         slow = bus.subscribe("price > 0", queue_size=2, name="slow")
         fast = bus.subscribe("price > 0", name="fast")
         with pytest.raises(PublishTimeoutError, match="'slow'") as caught:
-            bus.publish_batch(prices(5), timeout=0)
+            bus.publish_batch(prices(5), timeout_s=0)
         assert (caught.value.delivered, caught.value.undelivered, caught.value.full) == (7, 3, ("slow",))
         assert isinstance(caught.value, TimeoutError)
         assert pickle.loads(pickle.dumps(caught.value)).full == ("slow",)
         # What was taken back never arrives, and the next publication does.
-        assert [slow.get(timeout=0)["price"] for _ in range(2)] == [1, 2]
+        assert [slow.get(timeout_s=0)["price"] for _ in range(2)] == [1, 2]
         bus.publish({"price": 6})
-        assert slow.get(timeout=0)["price"] == 6
-        assert [fast.get(timeout=0)["price"] for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+        assert slow.get(timeout_s=0)["price"] == 6
+        assert [fast.get(timeout_s=0)["price"] for _ in range(6)] == [1, 2, 3, 4, 5, 6]
         assert slow.statistics().discarded == 3
 
 
@@ -147,7 +147,7 @@ def test_disconnection_comes_after_what_is_queued_and_touches_nobody_else(batche
         with pytest.raises(SlowConsumerError, match="'strict'"):
             next(strict)
         with pytest.raises(SlowConsumerError):
-            strict.get(timeout=0)
+            strict.get(timeout_s=0)
         assert {entry.name for entry in bus.statistics().subscriptions} == {neighbour.name}
         assert bus.statistics().dropped == (7 if batched else 1)
     assert [publication["price"] for publication in neighbour] == list(range(1, 11))
@@ -201,7 +201,7 @@ def test_a_lonely_thread_is_told_that_nobody_could_make_room(monkeypatch: pytest
             bus.publish_batch(prices(3))
         assert (caught.value.delivered, caught.value.undelivered) == (2, 1)
         assert pickle.loads(pickle.dumps(caught.value)).full == ("quotes",)
-        assert [quotes.get(timeout=0)["price"] for _ in range(2)] == [1, 2]
+        assert [quotes.get(timeout_s=0)["price"] for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
@@ -212,7 +212,7 @@ def test_a_publisher_that_waits_long_says_so_once(
     with open() as bus:
         slow = bus.subscribe("price > 0", queue_size=1, name="slow")
         bus.subscribe("price > 0", name="fast", queue_size=9, when_full="drop_oldest")
-        publisher = Background(lambda: bus.publish_batch(prices(3), timeout=timeout))
+        publisher = Background(lambda: bus.publish_batch(prices(3), timeout_s=timeout))
         until(lambda: "the full queue of 'slow'" in caplog.text)
         assert publisher.running
         assert [slow.get()["price"] for _ in range(3)] == [1, 2, 3]
@@ -225,6 +225,6 @@ def test_a_publisher_whose_time_is_up_raises_instead_of_warning(caplog: pytest.L
     with open() as bus:
         slow = bus.subscribe("price > 0", queue_size=1)
         with pytest.raises(PublishTimeoutError):
-            bus.publish_batch(prices(2), timeout=0.001)
+            bus.publish_batch(prices(2), timeout_s=0.001)
         assert slow.get()["price"] == 1
     assert caplog.records == []

@@ -84,7 +84,7 @@ def test_subscribing_and_unsubscribing_under_load() -> None:
             with bus.subscribe("n >= 0", queue_size=2) as subscription:
                 # Published from elsewhere: this thread must be free to make room for it.
                 mark = Background(lambda turn=turn: bus.publish({"n": turn}, publisher=f"mark {turn}"))
-                while subscription.get(timeout=60).publisher != f"mark {turn}":
+                while subscription.get(timeout_s=60).publisher != f"mark {turn}":
                     pass
                 assert mark.result().delivered == 1
 

@@ -29,7 +29,7 @@ from braid.protocol.messages import (
     Subscribe,
     Welcome,
 )
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from tests.fuzz.test_core_fuzz import mutated, recorded
 from tests.parity.on_sockets import DEADLINE_S, until
@@ -203,7 +203,7 @@ async def test_a_greeting_that_never_comes() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 await reader.read()  # all of them are sent away, some at once, some when their time is over
             writer.close()
-        await until(lambda: not broker.core._reception.visitors)
+        await until(lambda: not broker.core._connections.visitors)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ async def test_one_who_never_reads_and_drops_keeps_nobody() -> None:
             if number % 20 == 0:
                 await publisher.flush(DEADLINE_S)
                 waiting = {
-                    client.name: client.channel.waiting_bytes for client in broker.core._reception.clients
+                    client.name: client.channel.waiting_bytes for client in broker.core._connections.clients
                 }
                 assert waiting["eve"] <= bound
         assert [(await subscription.get(DEADLINE_S))["n"] for _ in range(300)] == list(range(1, 301))

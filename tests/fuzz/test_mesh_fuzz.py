@@ -149,7 +149,7 @@ def test_a_neighbour_that_says_anything_about_the_network(
 def test_a_soft_link_that_says_anything(strategy: str, steps: list[tuple[Any, bool]]) -> None:
     scene = MeshScene(strategy)
     liar = Attacker(scene.network, "C")
-    scene.network.cores["C"]._mesh.words._heard["A"] = "the word"
+    scene.network.cores["C"]._mesh._words._heard["A"] = "the word"
     liar.say(Hello(PROTOCOL_VERSION, "soft", "A", "A-1", credit=1 << 20, proofs={"C": "the word"}))
     for body, pause in steps:
         liar.say(body)

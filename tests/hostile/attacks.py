@@ -23,7 +23,7 @@ from braid.protocol.messages import (
     SubscribeDurable,
     Unsubscribe,
 )
-from braid.runtime.sync_client import connect_sync
+from braid.runtime.connecting import connect_sync
 from tests.hostile.attackers import RawClient
 from tests.hostile.stage import RawNeighbour, Stage
 

@@ -13,7 +13,7 @@ import pytest
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.errors import RequestRefusedError
 from braid.protocol.messages import Done, PublishRefused, Subscribe, SubscribeDurable
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.broker.wire import Network
 from tests.cli.broker_process import running_broker
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.tls import TlsSettings
 from tests.cli.broker_process import BrokerProcess, running_broker
 from tests.hostile.attackers import PATIENCE_S

@@ -16,32 +16,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["HOUSE_RULES", "RULES", "Import", "Module", "modules"]
+__all__ = ["BENCHMARKS", "HOUSE_RULES", "RULES", "Import", "Module", "modules"]
 
 # The order of the house: a room imports only rooms before it. (Some are not built yet.)
 ROOMS = (
     "language",
     "matching",
     "protocol",
+    "client",
     "routing",
     "adaptation",
     "reconfiguration",
     "broker",
     "p2p",
     "trace",
+    "settings",
     "embedded",
     "runtime",
+    "server",
     "sim",
+    "workloads",
+    "scenario",
     "pipeline",
-    "bench",
     "cli",
     "dashboard",
     "testing",
 )
+# The benchmarks are a package of their own, which the house does not know.
+BENCHMARKS = "braid_bench"
 # Everybody may import this, and it imports nobody.
 FOUNDATION = "errors"
 # Front doors use the package as its users do, through the names of `braid` itself.
-FRONT_DOORS = frozenset({"pipeline", "bench", "cli", "dashboard", "testing"})
+FRONT_DOORS = frozenset({"pipeline", "cli", "dashboard", "testing"})
 # The drivers drive any machine, so they do not know the rooms that machines are made of.
 DRIVERS = frozenset({"runtime", "sim"})
 MACHINE_ROOMS = frozenset(ROOMS[ROOMS.index("routing") : ROOMS.index("p2p") + 1])
@@ -104,8 +110,10 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The room it stands in, or "" for the package itself and its entry points."""
+        """The room it stands in, or "" for the package itself, its entry points, and the benchmarks."""
         parts = self.name.split(".")
+        if parts[0] == BENCHMARKS:
+            return ""
         return parts[1] if len(parts) > 1 and parts[1] != "__main__" else ""
 
     @cached_property
@@ -197,6 +205,17 @@ def _direction_problem(room: str, target: str) -> str | None:
     if room in DRIVERS and target in MACHINE_ROOMS:
         return f"{room} drives any machine and must not know {target}"
     return None
+
+
+def nobody_knows_the_benchmarks(module: Module) -> list[str]:
+    """They are not there where only the package is installed."""
+    if module.name.split(".")[0] == BENCHMARKS:
+        return []
+    return [
+        f"{module.name}:{each.line}: imports {each.target}, which is another distribution"
+        for each in module.imports
+        if each.target.split(".")[0] == BENCHMARKS
+    ]
 
 
 def pure_rooms_stay_pure(module: Module) -> list[str]:
@@ -355,6 +374,7 @@ def modules_open_with_a_docstring(module: Module) -> list[str]:
 RULES = (
     rooms_are_known,
     rooms_import_only_rooms_before_them,
+    nobody_knows_the_benchmarks,
     pure_rooms_stay_pure,
     spark_is_imported_late,
     public_names_are_declared,

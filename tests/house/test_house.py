@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 import braid.errors
-from tests.house.rules import HOUSE_RULES, RULES, Module, modules
+from tests.house.rules import BENCHMARKS, HOUSE_RULES, RULES, Module, modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SOURCE_ROOT = Path(braid.errors.__file__).parent.parent
-MODULES = [module for module in modules(SOURCE_ROOT) if module.name.split(".")[0] == "braid"]
+PROJECT = Path(braid.errors.__file__).parents[2]
+MODULES = [
+    module
+    for place in (PROJECT / "src", PROJECT / "benchmarks" / "src")
+    for module in modules(place)
+    if module.name.split(".")[0] in ("braid", BENCHMARKS)
+]
 
 
 def test_the_house_is_not_empty() -> None:
-    assert {"braid.errors", "braid.pipeline.java"} <= {module.name for module in MODULES}
+    assert {"braid.errors", "braid.pipeline.java", "braid_bench.matching"} <= {
+        module.name for module in MODULES
+    }
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

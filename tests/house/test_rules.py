@@ -84,6 +84,12 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
     assert len(complaints("rooms_import_only_rooms_before_them", name, source)) == 1
 
 
+def test_the_package_does_not_know_its_benchmarks() -> None:
+    source = "def run():\n    from braid_bench.matching import bench_matching"
+    assert len(complaints("nobody_knows_the_benchmarks", "braid.cli.app", source)) == 1
+    assert complaints("nobody_knows_the_benchmarks", "braid_bench.cli", source) == []
+
+
 @pytest.mark.parametrize(
     ("name", "source"),
     [
@@ -91,7 +97,7 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
         ("braid.matching.index", "from braid.matching import naive\nfrom . import columns"),
         ("braid.runtime.server", "from braid.protocol import codec\nfrom braid.trace import writer"),
         ("braid.broker.core", "from braid.routing import overlay_map"),
-        ("braid.cli.app", "import braid\nfrom braid import __version__\nfrom braid.bench import matching"),
+        ("braid.cli.app", "import braid\nfrom braid import __version__\nfrom braid.scenario import simulate"),
         ("braid", "from braid.cli import main"),
         ("braid.__main__", "from braid.cli import main"),
     ],

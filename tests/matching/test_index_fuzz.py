@@ -7,6 +7,7 @@ enough for the oracle.
 
 from __future__ import annotations
 
+from itertools import compress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +56,31 @@ TINY = {
     "index.FANOUT": 2,
     "index.BATCH_MAX": 7,
     "index.MATRIX_GROUPS_MAX": 3,
+    "index.SINGLES_MAX": 2,
+    "bitsets.FEW_BITS": 1,
+    "bitsets.KEPT_BYTES_MAX": 64,
+    "bitsets.FINE_BYTES_MAX": 0,
+    "single.MASKS_MAX": 1,
+    "single.FEW_SLOTS": 2,
 }
 ARRANGEMENTS = {
     "tiny": TINY,
-    "merged blocks": TINY | {"plan.POINT_ROWS_MIN": 10**9, "axis.EXACT_CELLS_MAX": 0},
+    "merged blocks": TINY
+    | {"plan.POINT_ROWS_MIN": 10**9, "axis.EXACT_CELLS_MAX": 0, "bitsets.BOUNDS_BYTES_MAX": 0},
     "large blocks": {
         "plan.POINT_ROWS_MIN": 10**9,
         "axis.EXACT_CELLS_MAX": 0,
         "plan.MERGED_CELLS": 7,
         "index.TAIL_MAX": 5,
+        "bitsets.FINE_BYTES_MAX": 0,
+    },
+    "fine blocks": {
+        "plan.POINT_ROWS_MIN": 10**9,
+        "axis.EXACT_CELLS_MAX": 0,
+        "plan.MERGED_CELLS": 7,
+        "plan.BLOCK_SIZE_MAX": 16,
+        "index.TAIL_MAX": 5,
+        "index.SINGLES_MAX": 10**9,
     },
     "tables": {
         "plan.POINT_ROWS_MIN": 4,
@@ -73,6 +90,8 @@ ARRANGEMENTS = {
     },
     "blocks by value": TINY | {"plan.POINT_BLOCK_MIN": 1, "axis.EXACT_CELLS_MAX": 640},
     "waiting": TINY | {"index.TAIL_MAX": 10**9, "index.TAIL_COST_MAX": 10**9},
+    "arrays alone": TINY | {"index.SINGLES_MAX": 0},
+    "too wide": TINY | {"bitsets.ABSENCE_BYTES_MAX": 0},
     "as it is": {},
 }
 
@@ -125,6 +144,12 @@ def assert_agrees(
     for flags, keys in zip(matrix.matrix, wanted, strict=True):
         named = {group for group, flag in zip(matrix.groups, flags.tolist(), strict=True) if flag}
         assert named == {groups[key] for key in keys if key in groups}
+    for attributes, keys in zip(batch, wanted, strict=True):  # and alone as together with others
+        assert index.match(attributes) == keys, attributes
+        assert index.match_groups([attributes]) == [{groups.get(key, key) for key in keys}], attributes
+        matrix = index.group_matrix([attributes])
+        named = set(compress(matrix.groups, matrix.matrix[0].tolist()))
+        assert named == {groups[key] for key in keys if key in groups}, attributes
     assert len(index) == len(filters)
 
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
-from braid.protocol.client_inbox import StoredPublication
+from braid.client.inbox import StoredPublication
 from braid.protocol.log import MemoryStore
-from braid.runtime.client import Client, connect
+from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from braid.runtime.store import StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from braid.runtime.client import Client
     from braid.runtime.client_subscription import Advertisement, Subscription
     from tests.parity.scenario import Heard
 

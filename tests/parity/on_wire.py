@@ -83,7 +83,7 @@ class WireDriver:
         self._clients[client].ask(Acknowledge(key, count - 1))
         self._settle()
         other = self._network.client(f"{client}-away", self._clients[client].broker)
-        other.ask(SubscribeDurable(1, key, ""))
+        other.ask(SubscribeDurable(1, key, "", takeover=True))
         self._network.run()
         assert not other.stored, "everything was acknowledged"
         self._network.leave(other)

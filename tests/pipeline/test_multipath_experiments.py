@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from braid.errors import ConfigurationError
 from braid.language import Filter
-from braid.pipeline.datasets import MESSAGES, dataset
 from braid.pipeline.experiments.multipath import (
     covering,
     delay,
@@ -31,6 +30,7 @@ from braid.pipeline.experiments.multipath.network import PromiseBrokenError, sim
 from braid.pipeline.experiments.reproduce import reproduce
 from braid.pipeline.experiments.sweep import Point, RunTask
 from braid.routing.covering_set import CoveringSet
+from braid.workloads.datasets import MESSAGES, dataset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,8 +199,8 @@ def test_rebuilding_maps_and_tables_takes_time_that_does_not_grow_with_subscript
 
 
 def test_a_broken_promise_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from braid.pipeline import workloads
-    from braid.pipeline.experiments import simulation
+    from braid import workloads
+    from braid.scenario import running as simulation
 
     settings = watched_point(
         small({"configuration": "C1", "dataset": "DT1", "strategy": "S2", "workload": {"duration_s": 3.0}})

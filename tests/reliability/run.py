@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.errors import BraidError
 from braid.protocol.limits import carried_bytes
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.reliability.chaos import Chaos
 from tests.reliability.checker import Checker
 from tests.reliability.choices import PLANS, Choices, Outcome

@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from braid.client.inbox import StoredPublication
 from braid.errors import BraidError
-from braid.protocol.client_inbox import StoredPublication
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.reliability.journal import Journal
 from tests.reliability.plan import body_bytes, price_of
 
 if TYPE_CHECKING:
     from braid.runtime.client import Client
     from braid.runtime.client_receipts import Receipt
-    from braid.runtime.client_subscription import Subscription
+    from braid.runtime.client_subscription import DurableSubscription
 
 __all__ = ["ClientTask", "Specification"]
 
@@ -174,7 +174,7 @@ async def _subscribe(
         reconnect_for_s=PATIENCE_S,
         request_timeout_s=PATIENCE_S,
     ) as client:
-        subscription = await client.subscribe(task.filter, durable=task.name)
+        subscription = await client.subscribe(task.filter, durable=task.name, takeover=True)
         journal.write(f"ready {time.monotonic_ns()}")
         reading = asyncio.ensure_future(
             _read(client, subscription, chance, journal, specification.body_bytes_max)
@@ -189,7 +189,11 @@ async def _subscribe(
 
 
 async def _read(
-    client: Client, subscription: Subscription, chance: random.Random, journal: Journal, body_bytes_max: int
+    client: Client,
+    subscription: DurableSubscription,
+    chance: random.Random,
+    journal: Journal,
+    body_bytes_max: int,
 ) -> None:
     """Write down what comes, and acknowledge most of it at once and the rest a little later."""
     async with asyncio.TaskGroup() as group:
@@ -198,7 +202,7 @@ async def _read(
 
 async def _read_on(
     client: Client,
-    subscription: Subscription,
+    subscription: DurableSubscription,
     chance: random.Random,
     journal: Journal,
     group: asyncio.TaskGroup,
@@ -207,7 +211,7 @@ async def _read_on(
     confirming: asyncio.Task[None] | None = None
     confirm_at = time.monotonic() + CONFIRM_S
     last: StoredPublication | None = None
-    acknowledged, epoch, resets = -1, "", 0
+    acknowledged, resets = -1, 0
     while True:
         try:
             rows = await subscription.get_many(ROWS_AT_ONCE_MAX, timeout_s=0.2)
@@ -215,10 +219,9 @@ async def _read_on(
             rows = []
         stored = [row for row in rows if isinstance(row, StoredPublication)]
         for row in stored:
-            if subscription.resets != resets and row.log_epoch != epoch:
+            if row.log_resets != resets:
                 journal.write("reset")
-                resets, acknowledged = subscription.resets, -1
-            epoch = row.log_epoch
+                resets, acknowledged = row.log_resets, -1
             journal.write(f"row {row.offset} {row.publisher} {row.sequence} {row.attributes['price']}")
             if len(row.body or b"") != body_bytes(row.publisher, row.sequence, body_bytes_max):
                 journal.write(f"trouble {row.publisher}/{row.sequence} has a body of {len(row.body or b'')}")
@@ -232,7 +235,7 @@ async def _read_on(
             confirming = group.create_task(_confirm(client, subscription, acknowledged, journal))
 
 
-async def _confirm(client: Client, subscription: Subscription, offset: int, journal: Journal) -> None:
+async def _confirm(client: Client, subscription: DurableSubscription, offset: int, journal: Journal) -> None:
     """Learn that what was acknowledged before is stored.
 
     A broker answers whoever asks for a durable subscription once all that was to be stored before is safe.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from braid.client.inbox import CLASSES
 from braid.language import Filter, Publication
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.channel import Channel, ChannelSettings
-from braid.protocol.client_inbox import CLASSES
 from braid.protocol.codec import Frame, FrameDecoder, encode_frames
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -118,7 +118,11 @@ class Visitor(asyncio.Protocol):
             granted = self.channel.credit_to_grant
             self.write(
                 Welcome(
-                    PROTOCOL_VERSION, "B-1", "i", credit=granted, frame_bytes_max=self.broker.frame_bytes_max
+                    PROTOCOL_VERSION,
+                    self.broker.name,
+                    "i",
+                    credit=granted,
+                    frame_bytes_max=self.broker.frame_bytes_max,
                 )
             )
         elif isinstance(body, Acknowledgement):
@@ -177,7 +181,8 @@ class FakeBrokerThread:
 class FakeBroker:
     """Serves clients on a loopback port."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "B-1") -> None:
+        self.name = name
         self.visitors: list[Visitor] = []
         self.saw: list[Body] = []
         self.seen: dict[str, set[int]] = defaultdict(set)

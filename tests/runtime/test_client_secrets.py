@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.errors import AccessDeniedError, ConfigurationError
-from braid.runtime.client import connect
+from braid.errors import AccessDeniedError, ConfigurationError, RequestRefusedError
 from braid.runtime.client_secrets import SECRET_FILE_VARIABLE, DurableSecrets
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S
 from tests.runtime.test_client_with_broker import line_of
 
@@ -26,11 +26,14 @@ async def test_programs_of_one_user_share_a_durable_subscription_and_others_do_n
         secret = log.secret
         assert secret
         async with connect(brokers[0].address) as same_user:
-            again = await same_user.subscribe(None, durable="log")
+            with pytest.raises(RequestRefusedError, match="takeover=True") as refused:
+                await same_user.subscribe(None, durable="log")
+            assert refused.value.code == "taken"
+            again = await same_user.subscribe(None, durable="log", takeover=True)
             assert (await again.get(DEADLINE_S))["n"] == 1
         async with connect(brokers[0].address) as stranger:
             with pytest.raises(AccessDeniedError, match="secret"):
-                await stranger.subscribe(None, durable="log", secret="a guess")
+                await stranger.subscribe(None, durable="log", secret="a guess", takeover=True)
             with pytest.raises(AccessDeniedError, match="secret"):
                 await stranger.drop_durable("log", secret="a guess")
             with pytest.raises(AccessDeniedError, match="secret"):

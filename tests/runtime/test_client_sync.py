@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.client.inbox import StoredPublication
 from braid.errors import (
     AccessDeniedError,
     BusClosedError,
@@ -17,8 +18,7 @@ from braid.errors import (
     PublicationError,
 )
 from braid.language import Filter
-from braid.protocol.client_inbox import StoredPublication
-from braid.runtime.sync_client import connect_sync
+from braid.runtime.connecting import connect_sync
 from tests.runtime.fake_broker import DEADLINE_S, FakeBrokerThread
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
+from braid.client.inbox import StoredPublication
 from braid.errors import ConfigurationError, ConnectionLostError, RequestRefusedError
 from braid.language import Filter
-from braid.protocol.client_inbox import StoredPublication
 from braid.protocol.log import MemoryStore
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from braid.runtime.store import StoreThread
 from braid.runtime.tls import TlsSettings, client_context, server_context
@@ -133,7 +133,7 @@ async def test_a_durable_subscription_survives_the_broker() -> None:
             await client.flush(DEADLINE_S)
             rows += [await log.get(DEADLINE_S) for _ in range(11)]
             assert [row["n"] for row in rows] == list(range(21))
-            assert not log.statistics().queued
+            assert (log.statistics().queued, log.statistics().waiting) == (0, 0)
             assert [(await ordinary.get(DEADLINE_S))["n"] for _ in range(20)] == list(range(20))
             replayed = [row["n"] async for row in client.replay("log", 5, 9)]
             assert replayed == [5, 6, 7, 8, 9]

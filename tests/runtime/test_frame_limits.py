@@ -10,7 +10,7 @@ import pytest
 
 from braid.broker.access import ANONYMOUS, AccessPolicy, Grant, Limits, Principal
 from braid.errors import PublicationError, RequestRefusedError
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
 
@@ -126,7 +126,7 @@ async def test_a_filter_that_no_frame_can_hold_is_an_error_and_ends_no_connectio
         wanted = await client.subscribe("n = 2")
         await client.publish({"n": 2})
         assert (await wanted.get(DEADLINE_S))["n"] == 2
-        assert len(a.core._reception.clients) == 1
+        assert len(a.core._connections.clients) == 1
 
 
 async def test_a_filter_that_would_multiply_is_answered_carried_and_survives_a_restart() -> None:
@@ -148,5 +148,5 @@ async def test_a_filter_that_would_multiply_is_answered_carried_and_survives_a_r
             if not number:
                 await b.stop()
                 await b.start()
-                await until(lambda: a.core.ready and b.core.ready and len(b.core._reception.clients) == 1)
+                await until(lambda: a.core.ready and b.core.ready and len(b.core._connections.clients) == 1)
                 await subscriber.subscribe("FALSE")  # answered behind what was asked for anew

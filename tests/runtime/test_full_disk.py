@@ -15,7 +15,7 @@ import pytest
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.protocol.log import Retention
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from braid.runtime.store import SqliteStore, StoreThread
 from tests.cli.broker_process import BrokerProcess

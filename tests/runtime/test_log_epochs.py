@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.cli.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from braid.runtime.client_subscription import Subscription
+    from braid.runtime.client_subscription import DurableSubscription
 
 pytestmark = pytest.mark.net
 
@@ -69,7 +69,7 @@ async def publish(restored: Restored, first: int, count: int) -> None:
         await publisher.flush(DEADLINE_S)
 
 
-async def read(log: Subscription, count: int, *, acknowledge: bool = True) -> list[int]:
+async def read(log: DurableSubscription, count: int, *, acknowledge: bool = True) -> list[int]:
     numbers = []
     for _ in range(count):
         row = await log.get(DEADLINE_S)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braid.errors import RequestRefusedError, UnreachedError
-from braid.runtime.client import connect
-from braid.runtime.sync_client import connect_sync
+from braid.runtime.connecting import connect, connect_sync
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import line_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
-from braid.runtime.client import connect
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S
 from tests.runtime.test_client_with_broker import RunningBroker, line_of
 
@@ -110,7 +110,7 @@ async def test_what_is_too_old_to_be_told_from_a_repetition_has_no_receipt_of_de
                 await receipt
                 assert receipt.status == ("discarded" if first == 1 else "delivered")
         assert (await found.get(DEADLINE_S))["n"] == HUGE
-        assert not found.statistics().queued
+        assert (found.statistics().queued, found.statistics().waiting) == (0, 0)
 
 
 async def test_anonymous_clients_cannot_use_each_others_names() -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from braid.runtime.client import connect
-from braid.runtime.sync_client import connect_sync
+from braid.runtime.connecting import connect, connect_sync
 from tests.runtime.fake_broker import DEADLINE_S
 from tests.runtime.test_client_with_broker import RunningBroker
 
@@ -63,7 +62,7 @@ async def test_an_unread_subscription_stops_neither_other_subscriptions_nor_logs
             found = await asyncio.gather(numbers(unread, MUCH), numbers(also_unread, MUCH - 100))
             assert found == [list(range(MUCH)), list(range(100, MUCH))]
             await flood_of_a
-            assert not unread.statistics().queued
+            assert (unread.statistics().queued, unread.statistics().waiting) == (0, 0)
     finally:
         await broker.stop()
 

@@ -30,7 +30,7 @@ def left_over(world: World) -> list[str]:
     for host in hosts:
         machine = world.machine(host)
         parties: list[Party] = [
-            *machine._reception.clients,
+            *machine._connections.clients,
             *machine._links.links.values(),
             *machine._mesh.outgoing.values(),
             *machine._mesh.incoming.values(),

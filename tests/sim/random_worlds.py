@@ -44,6 +44,8 @@ SMALL_QUEUES: dict[str, Any] = {
 """Settings of brokers: whatever can wait is bounded by a queue, with a window of credit on each side."""
 # Beside what a queue holds, each sender may have used up a window and sent one large publication more.
 BOUND_BYTES = QUEUE_BYTES_MAX + (STATIONS_MAX + 8) * 2 * WINDOW_BYTES
+# How often brokers are asked whether everything that must hold in them does.
+VALIDATE_US = 370_003
 # One in eight publications is about as large as a window.
 LARGE_BYTES = 12 * 1024
 
@@ -83,6 +85,7 @@ class RandomWorld:
             trace=trace,
             codec=seed % 4 == 0,
             link=LinkModel(chance.choice([100, 1000, 20_000]), bandwidth, loss),
+            validate_us=VALIDATE_US,
         )
         self.world.checkers.ordered = strategy == "S0"
         self.world.repeat_command = (

@@ -65,10 +65,10 @@ def test_no_broker_ever_has_more_links_than_its_fanout(strategy: str, fanout: in
         world.run_for(us=50_000)
         for name in (f"B{number:02d}" for number in range(BROKERS)):
             core = world.machine(name)
-            mesh = core._mesh
+            mesh = core._soft
             primary = len(core._links.links)
             primary_most = max(primary_most, primary)
-            links = primary + len(mesh.outgoing) + len(mesh.incoming) + len(mesh._retiring)
+            links = primary + len(mesh.outgoing) + len(mesh.incoming) + len(mesh.retiring)
             assert links <= max(fanout, primary), f"{name} has {links} links at {world.now_us / 1e6:.2f} s"
             most = max(most, links)
     assert primary_most < fanout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from braid.broker.core import BrokerCore
 from braid.broker.on_durable import DurableDesk
 from braid.broker.on_link import LinkDesk
 from braid.broker.on_subscribe import SubscriptionDesk
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from braid.broker.parties import Client, Link
     from braid.protocol.codec import Body
     from braid.protocol.log import LogRow, StoreOperation, StoreState
-    from braid.protocol.messages import Subscribe
+    from braid.protocol.messages import Subscribe, SyncBegin
 
 # Random worlds that are tried; what needs them is found in one of the first few.
 SEEDS_MAX = 30
@@ -119,6 +120,12 @@ def first_complaint(strategy: str) -> str:
 Patch = pytest.MonkeyPatch
 
 
+@pytest.fixture(autouse=True)
+def unwatched_brokers(monkeypatch: Patch) -> None:
+    """The checkers have to find what is wrong by what clients see, and not the brokers by themselves."""
+    monkeypatch.setattr(BrokerCore, "validate", lambda core: None)
+
+
 def test_a_subscription_that_is_answered_before_it_is_installed(monkeypatch: Patch) -> None:
     usual = SubscriptionDesk.subscribe_client
 
@@ -133,9 +140,9 @@ def test_a_subscription_that_is_answered_before_it_is_installed(monkeypatch: Pat
 def test_a_link_that_resumes_before_the_last_subscription_is_there(monkeypatch: Patch) -> None:
     usual = LinkDesk.sync_begins
 
-    def at_once(self: LinkDesk, link: Link) -> None:
-        usual(self, link)
-        link.said_complete = True
+    def at_once(self: LinkDesk, link: Link, message: SyncBegin) -> None:
+        usual(self, link, message)
+        self.tables_complete(link)
         self._open(link, link.session)
 
     monkeypatch.setattr(LinkDesk, "sync_begins", at_once)

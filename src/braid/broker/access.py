@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -380,6 +380,7 @@ class AccessPolicy:
                     raise ConfigurationError(f"a {what} belongs to {name!r}, and there is no such principal")
 
     @classmethod
+    @cache
     def open(cls) -> AccessPolicy:
         """No security: whoever can connect may do everything. For loopback and closed networks."""
         return cls(anonymous=Principal(ANONYMOUS, Grant.everything()))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.access import Principal
+    from braid.broker.connections import Connections
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
@@ -103,6 +104,7 @@ class AccessDesk:
     def __init__(
         self,
         postroom: Postroom,
+        connections: Connections,
         reception: Reception,
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
@@ -113,13 +115,15 @@ class AccessDesk:
         """
         Args:
             postroom: where answers and effects go.
-            reception: knows who is here, and by what.
+            connections: who is here, and by what they were let in.
+            reception: knows who may do what.
             subscriptions: of clients.
             durables: logs, whose owners may hear more or less than before.
             send_away: ends a connection with a code and a reason.
             end: takes note of the end of a connection.
         """
         self._postroom = postroom
+        self._connections = connections
         self._reception = reception
         self._subscriptions = subscriptions
         self._durables = durables
@@ -149,7 +153,7 @@ class AccessDesk:
             client, request = asker
             if stimulus.problem:
                 error = RequestRefusedError(f"nothing has changed: {stimulus.problem}", "configuration")
-                self._subscriptions.fail(client, request, error)
+                self._postroom.fail(client, request, error)
             else:
                 broker = self._postroom.settings.broker_id
                 self._postroom.tell(
@@ -160,18 +164,18 @@ class AccessDesk:
         """Send away those whose tokens have expired."""
         access = self._reception.access
         if access.expiries:
-            for connection, party in list(self._reception.parties.items()):
-                admission = self._reception.admissions.get(connection)
+            for connection, party in list(self._connections.parties.items()):
+                admission = self._connections.admissions.get(connection)
                 if admission is not None and admission.credential in access.expiries:
                     self._readmitted(connection, party, admission)
 
     def _use(self, stimulus: Reconfigured) -> int:
         """Let the new policy count; returns how many connections have ended."""
-        before = len(self._reception.parties)
+        before = len(self._connections.parties)
         if stimulus.access is not None:
             self._reception.use_access(stimulus.access)
-        for connection, party in list(self._reception.parties.items()):
-            admission = self._reception.admissions.get(connection, NOBODY)
+        for connection, party in list(self._connections.parties.items()):
+            admission = self._connections.admissions.get(connection, NOBODY)
             if stimulus.certificates_changed and admission.certificate is not None:
                 # Whether a certificate still counts is only found out in a handshake.
                 self._ask_to_come_again(connection, "certificates are looked at again")
@@ -180,7 +184,7 @@ class AccessDesk:
             if principal is not None and isinstance(party, Client):
                 self._change(connection, party, principal)
         self._durables.grants_changed()
-        return before - len(self._reception.parties)
+        return before - len(self._connections.parties)
 
     def _readmitted(self, connection: int, party: Party, admission: Admission) -> Principal | None:
         """Whoever this is at present; None if it has been sent away."""
@@ -222,7 +226,7 @@ class AccessDesk:
             self._ask_to_come_again(connection, "what it may do has changed")
 
     def _ask_to_come_again(self, connection: int, reason: str) -> None:
-        party = self._reception.parties[connection]
+        party = self._connections.parties[connection]
         self._postroom.audit("info", "asked to come again", party=party.name, reason=reason)
         self._postroom.effect(Send(connection, [Frame(0, Goodbye(reason))]))
         self._postroom.effect(Close(connection, reason))

@@ -28,7 +28,10 @@ class Bottleneck:
         """Those who get no credit because of it, with the class concerned; None stands for all."""
 
     def __repr__(self) -> str:
-        return f"<{self.name} is behind>"
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"{self.name} is behind"
 
     def hold_up(self, source: Party, number: int | None = None) -> None:
         """Give a source no further credit; with a `number`, only for that class."""

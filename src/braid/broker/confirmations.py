@@ -20,14 +20,16 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from braid.broker.settling import Pending
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.parties import Link, Release
     from braid.errors import RequestRefusedError
     from braid.routing import RoutingTables
 
-__all__ = ["Installation", "Installations", "Outstanding"]
+__all__ = ["Installation", "Installations", "Outstanding", "when_confirmed"]
 
 
 @dataclass(slots=True, eq=False)
@@ -67,13 +69,13 @@ class Outstanding:
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, _Told] = {}
-        self.catching_up: set[str] = set()
+        self.catching_up: dict[str, None] = {}
         """Of what it had not confirmed when it had said everything, what it still has not."""
         self._keys: dict[int, str] = {}
         """The subscriptions by the requests that told them."""
         self._advertisements: dict[int, None] = {}
         """The requests that told advertisements, in order."""
-        self._advertised: set[str] = set()
+        self._advertised: dict[str, None] = {}
         """The advertisements it was told in this session."""
         self._line: list[tuple[int | None, Release]] = []
         """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
@@ -98,12 +100,12 @@ class Outstanding:
         """The neighbour is told of an advertisement; returns whether it knows an earlier filter of it."""
         self._advertisements[request] = None
         known = key in self._advertised
-        self._advertised.add(key)
+        self._advertised[key] = None
         return known
 
     def untold_advertisement(self, key: str) -> None:
         """An advertisement is taken back."""
-        self._advertised.discard(key)
+        self._advertised.pop(key, None)
 
     def untold_subscription(self, key: str) -> Iterable[Installation]:
         """The neighbour need not know it any more; returns who waited for that."""
@@ -111,7 +113,7 @@ class Outstanding:
         if told is None:
             return ()
         del self._keys[told.request]
-        self.catching_up.discard(key)
+        self.catching_up.pop(key, None)
         return told.waiting
 
     def confirmed(self, request: int) -> Iterable[Installation]:
@@ -169,7 +171,7 @@ class Outstanding:
 
     def catch_up(self) -> None:
         """The neighbour has said everything: what it was told upon that, it has to confirm."""
-        self.catching_up = set(self.subscriptions)
+        self.catching_up = dict.fromkeys(self.subscriptions)
 
     def disconnected(self) -> list[Installation]:
         """The connection has gone; returns who waited for confirmations."""
@@ -179,6 +181,25 @@ class Outstanding:
             waiting.update(told.waiting)
             told.waiting = {}
         return list(waiting)
+
+    def awaited_by(self, installation: Installation) -> bool:
+        """Whether an installation waits for something that the neighbour has to confirm."""
+        return any(installation in told.waiting for told in self.subscriptions.values())
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        told = {told.request: key for key, told in self.subscriptions.items()}
+        if told != self._keys:
+            yield f"subscriptions wait for the requests {sorted(told)}, {sorted(self._keys)} are known"
+        if not self.catching_up.keys() <= self.subscriptions.keys():
+            yield "it has to confirm what it was not told"
+        numbers = [until for until, _ in self._line if until is not None]
+        if numbers != sorted(numbers):
+            yield "those who wait for advertisements stand out of order"
+        for key, each in self.subscriptions.items():
+            for installation in each.waiting:
+                if installation.over:
+                    yield f"{installation.key} is over and waits until {key} is confirmed"
 
     def give_up_announcements(self) -> None:
         """Nobody waits any more until the neighbour has heard of advertisements."""
@@ -262,6 +283,24 @@ class Installations:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
+    def violations(self) -> Iterator[str]:
+        """What is wrong with them; nothing if all is well."""
+        for key, installations in self._by_key.items():
+            for installation in installations:
+                if installation.over or installation.key != key:
+                    yield f"{installation.key}, which is over or another one, is kept as {key}"
+                if not installation.waiting and installation not in self._parked:
+                    yield f"{key} waits for nobody and is not answered"
+                for name in installation.waiting:
+                    link = self._links.get(name)
+                    if link is None or not link.outstanding.awaited_by(installation):
+                        yield f"{key} waits for {name}, which has nothing to confirm"
+        for installation in self._parked:
+            if installation.over:
+                yield f"{installation.key} is over and waits for missing links"
+        if self._parked and not self._missing():
+            yield f"{len(self._parked)} subscriptions wait for missing links, and none is missing"
+
     def _look(self, installation: Installation) -> None:
         """See who has not confirmed it, and answer if there is nobody to wait for."""
         installation.waiting = {
@@ -301,3 +340,12 @@ class Installations:
             representative = self._tables.representative(name, installation.key) if link else None
             if link is not None and representative in link.outstanding.subscriptions:
                 link.outstanding.subscriptions[representative].waiting.pop(installation, None)
+
+
+def when_confirmed(links: Iterable[Link], done: Callable[[], None]) -> None:
+    """Call `done` once these links have confirmed all advertisements they were told so far."""
+    pending = Pending()
+    for link in links:
+        link.outstanding.follow(pending.share(), session=bool(link.agreed))
+    pending.follow(done)
+    pending.release()

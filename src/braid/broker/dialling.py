@@ -13,8 +13,9 @@ from braid.protocol.effects import Dial
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping, Set
+    from collections.abc import Mapping
 
+    from braid.broker.events import DialFailed
     from braid.broker.parties import Link
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
@@ -45,9 +46,7 @@ class Dialling:
         postroom: Postroom,
         random: random.Random,
         links: Mapping[str, Link],
-        reached: Callable[[], Set[str]],
     ) -> None:
-        """`reached` says which brokers there is a way to."""
         self.neighbours = {address: Neighbour(address) for address in settings.neighbours}
         self.next_us: int | None = None
         """When the next attempt is due."""
@@ -55,9 +54,10 @@ class Dialling:
         self._postroom = postroom
         self._random = random
         self._links = links
-        self._reached = reached
         self._verifying: dict[str, str] = {}
         """Addresses that are dialled to see who is there, with who should be."""
+        self._verified_us: dict[str, int] = {}
+        """When neighbours were last dialled for that, by their names."""
         self._review()
 
     def remember(self, address: str, broker_id: str = "") -> None:
@@ -108,6 +108,11 @@ class Dialling:
         neighbour.dial_at_us = self._postroom.now_us + pause_us
         self._review()
 
+    def failed(self, event: DialFailed) -> None:
+        """A connection is not to be."""
+        if not event.soft:
+            self.again(event.address)
+
     def lost(self, name: str) -> None:
         """The connection to a broker has gone."""
         for neighbour in list(self.neighbours.values()):
@@ -115,10 +120,14 @@ class Dialling:
                 self.again(neighbour.address)
 
     def verify(self, link: Link) -> None:
-        """Dial a neighbour where it was met, if that is known and not under way."""
+        """Dial a neighbour where it was met, if that is known and not under way, and not just done."""
+        now_us = self._postroom.now_us
+        if now_us < self._verified_us.get(link.name, 0) + self._settings.redial_us_min:
+            return
+        self._verified_us[link.name] = now_us
         neighbour = self.neighbours.get(link.address)
         if neighbour is not None and neighbour.dial_at_us is not None:
-            neighbour.dial_at_us = self._postroom.now_us
+            neighbour.dial_at_us = now_us
             self._review()
         elif link.address and neighbour is None and link.address not in self._verifying:
             self._verifying[link.address] = link.name
@@ -148,20 +157,20 @@ class Dialling:
         neighbour = self.neighbours.get(address)
         return neighbour.broker_id if neighbour is not None else ""
 
+    def expected(self, address: str) -> str:
+        """Who should be at an address: who was met there, or says that it is there; empty if nobody."""
+        found = self.name_of(address) or self._verifying.get(address, "")
+        return found or next((link.name for link in self._links.values() if link.address == address), "")
+
     def resumable(self, address: str) -> Link | None:
         """The link that a dialled connection could go on with."""
         link = self._links.get(self.name_of(address) or self._verifying.get(address, ""))
         # Whoever is told the name of a session can go on with it.
         return link if link is not None and link.agreed and self.is_at(address, link) else None
 
-    def unmet(self) -> list[str]:
-        """The addresses of neighbours that have not been met since the start."""
-        strangers = [each for each in self.neighbours.values() if each.broker_id not in self._links]
-        if not strangers:
-            return []
-        # One that is reached another way needs no link of its own.
-        reached = self._reached()
-        return sorted(each.address for each in strangers if each.broker_id not in reached)
+    def strangers(self) -> list[Neighbour]:
+        """Those to whom there has been no link since the start."""
+        return [each for each in self.neighbours.values() if each.broker_id not in self._links]
 
     def _review(self) -> None:
         """The attempts, or their times, have changed."""

@@ -19,6 +19,7 @@ from braid.protocol.messages import PublishDiscarded, PublishRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from braid.broker.events import LeftOut
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settling import Unsettled
@@ -76,8 +77,9 @@ class Discards:
         if isinstance(source, Client) or batch.acknowledged:
             self._tell(source, message)
 
-    def left_out(self, party: Party, batch: PublicationBatch) -> None:
+    def left_out(self, event: LeftOut) -> None:
         """Publications are too large for what a broker reads, and are not sent to it."""
+        party, batch = event.party, event.batch
         if batch.acknowledged and not isinstance(party, Client):
             reason = (
                 f"the broker {party.name} reads frames of {party.channel.frame_bytes_max:,} bytes at most"

@@ -10,27 +10,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from braid.broker.parties import Client, Link, SoftLink
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.effects import Close, Drained, Send
 from braid.protocol.messages import Goodbye
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from braid.broker.on_durable import DurableDesk
+    from braid.broker.connections import Connections
+    from braid.broker.events import Entered
     from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
-    from braid.broker.on_publish import PublishDesk
-    from braid.broker.parties import Client, Party
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.reception import Reception
+    from braid.broker.soft_links import SoftLinks
 
-__all__ = ["REVIEW_US", "Draining"]
+__all__ = ["DRAINING", "REVIEW_US", "Draining"]
 
 # How soon it is looked again whether everything has been taken.
 REVIEW_US = 20_000
 
-_REASON = "draining"
+DRAINING = "draining"
+"""Why nobody gets credit from a broker that is to stop."""
 
 
 class Draining:
@@ -39,23 +41,33 @@ class Draining:
     def __init__(
         self,
         postroom: Postroom,
+        connections: Connections,
         reception: Reception,
+        neighbours: Mapping[str, Link],
         links: LinkDesk,
-        mesh: MeshDesk,
-        publish: PublishDesk,
-        durables: DurableDesk,
+        soft: SoftLinks,
+        idle: Callable[[], bool],
     ) -> None:
+        """
+        Args:
+            postroom: where effects go.
+            connections: who is here.
+            reception: lets nobody in any more.
+            neighbours: the links by their names.
+            links: keeps them.
+            soft: the soft links.
+            idle: whether nothing waits to be routed or stored.
+        """
         self.begun = False
         self.done = False
         self._until_us = 0
-        self._turned_away: set[Client] = set()
-        """Clients that have published since; nothing they say after that is accepted."""
         self._postroom = postroom
+        self._connections = connections
         self._reception = reception
         self._links = links
-        self._mesh = mesh
-        self._publish = publish
-        self._durables = durables
+        self._soft = soft
+        self._neighbours = neighbours
+        self._idle = idle
 
     def begin(self) -> None:
         """Take on nothing new from now on."""
@@ -63,15 +75,20 @@ class Draining:
             return
         self.begun = True
         self._until_us = self._postroom.now_us + self._postroom.settings.drain_us_max
-        self._reception.closed = True
+        self._reception.close()
         parties: list[Party] = [
-            *self._reception.clients,
-            *self._links.links.values(),
-            *self._mesh.soft.all(),
+            *self._connections.clients,
+            *self._neighbours.values(),
+            *self._soft.all(),
         ]
         for party in parties:
-            party.channel.hold_credit(_REASON)
+            party.channel.hold_credit(DRAINING)
         self._postroom.note("info", "draining")
+
+    def entered(self, event: Entered) -> None:
+        """Whoever still comes, such as a neighbour that was being dialled, gets no further credit either."""
+        if self.begun:
+            event.party.channel.hold_credit(DRAINING)
 
     def admitted(self, client: Client, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Those frames of a client that are still accepted: all before its next publication.
@@ -82,8 +99,8 @@ class Draining:
         admitted: list[Frame] = []
         for frame in frames:
             if isinstance(frame.body, PublicationBatch):
-                self._turned_away.add(client)
-            if not frame.sequence or client not in self._turned_away:
+                client.published_late()
+            if not frame.sequence or not client.turned_away:
                 admitted.append(frame)
         return admitted
 
@@ -94,18 +111,22 @@ class Draining:
         busy = self._busy()
         if busy and now_us < self._until_us:
             return
-        for connection, party in list(self._reception.parties.items()):
+        for connection, party in list(self._connections.parties.items()):
             self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
             self._postroom.effect(Close(connection, "shutting down"))
-            party.connection = None
+            if isinstance(party, Client):
+                party.send_away()
+            elif isinstance(party, Link):
+                self._links.retire(party)
+            elif isinstance(party, SoftLink):
+                self._soft.leave(party)
         self._postroom.note("info", "drained", everything_taken=not busy)
         self.done = True
         self._postroom.effect(Drained())
 
     def _busy(self) -> bool:
         return (
-            self._publish.unrouted
-            or not self._durables.work.idle
-            or any(client.unrouted for client in self._reception.clients)
-            or any(not party.channel.idle for party in self._reception.parties.values())
+            not self._idle()
+            or any(client.unrouted for client in self._connections.clients)
+            or any(not party.channel.idle for party in self._connections.parties.values())
         )

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_publish import PublishDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.broker.questions import Hops
     from braid.broker.settings import BrokerSettings
     from braid.matching.matcher import Reached
     from braid.protocol.effects import Effect
@@ -129,7 +129,7 @@ class Express:
         postroom: Postroom,
         parties: Mapping[int, Party],
         tables: RoutingTables,
-        mesh: MeshDesk,
+        mesh: Hops,
         delegated: DelegatedDesk,
         durables: DurableDesk,
         publish: PublishDesk,
@@ -206,7 +206,7 @@ class Express:
             postroom.counters.received += 1
             # One that is only passed on need not be matched.
             if delegation.here:
-                self._delegated.arrived(party, batch, None)
+                self._delegated.arrived(party, batch, None, self._publish.deliver_here)
             else:
                 self._delegated.pass_on_one(party, batch, batch.route, free=bool(batch.target))
         elif self._seen.is_new(batch.publisher, batch.first):

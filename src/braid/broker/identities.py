@@ -4,7 +4,9 @@ Where brokers show tokens or certificates, those say it. Where nothing is config
 on first use, as ssh does: when two brokers meet, each gives the other a key of its own making, made from a
 secret that is kept with its data, so that a broker needs to keep one secret only. Whoever comes in the name
 of a neighbour that was met before has to prove that it knows that key. One that cannot (it keeps no data,
-or has lost them) is dialled at the address where it was met: whoever answers there is that neighbour.
+or has lost them) is dialled at the address where it was met: whoever answers there is that neighbour. Where
+neither end can prove anything, both dial: each gives a ticket to whoever is at the other's address, and lets
+in who comes back with it.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import hmac
 from typing import TYPE_CHECKING
 
 from braid.protocol.log import ForgetNeighbour, KeepNeighbour
+from braid.protocol.messages import Hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from braid.broker.dialling import Dialling
+    from braid.broker.events import InterestKnown, NeighbourGone
     from braid.broker.parties import Link
     from braid.protocol.log import StoreOperation, StoreState
-    from braid.protocol.messages import Hello, Introduction, Welcome
+    from braid.protocol.messages import Introduction, Welcome
 
 __all__ = ["Acquaintances", "Identities"]
 
@@ -38,11 +42,15 @@ ANY_HOST = ("0.0.0.0", "[::]")
 class Identities:
     """The keys of one broker and of those it has met."""
 
-    def __init__(self, broker_id: str, store: StoreState | None, chance: str) -> None:
-        """`store` is what was kept from earlier, if anything is; `chance` is what nobody else can know."""
+    def __init__(self, broker_id: str, incarnation: str, seed: int, store: StoreState | None) -> None:
+        """`store` is what was kept from earlier, if anything is; `seed` nobody else knows."""
         self._broker_id = broker_id
-        self._chance = chance
+        self._incarnation = incarnation
+        self._own = f"{seed} {incarnation}"
+        """What tickets and names of sessions are made from, for as long as this process lives."""
         self._sessions = 0
+        self._tickets: dict[str, str] = {}
+        """What neighbours gave to whoever is at this broker's address, by their names."""
         self._secret = store.secret if store is not None else ""
         """What this broker's keys are made from; empty if it keeps nothing."""
         self.known = dict(store.keys) if store is not None else {}
@@ -52,19 +60,37 @@ class Identities:
         """The key that a neighbour knows this broker by; empty if it keeps none."""
         return _digest(self._secret, neighbour) if self._secret else ""
 
-    def new_session(self) -> str:
-        """A word that nobody can guess, such as the name of a session with a neighbour."""
-        self._sessions += 1
-        return _digest(self._chance, f"session {self._sessions}")[:SESSION_LENGTH]
-
-    def proofs(self, neighbours: Iterable[str], incarnation: str) -> dict[str, str]:
+    def proofs(self, neighbours: Iterable[str]) -> dict[str, str]:
         """What proves to each of these that a greeting is this broker's.
 
         The one that is dialled may be any of them: an address does not say who is there.
         """
         if not self._secret:
             return {}
-        return {name: _proof(self.key_for(name), self._broker_id, name, incarnation) for name in neighbours}
+        return {
+            name: _proof(self.key_for(name), self._broker_id, name, self._incarnation) for name in neighbours
+        }
+
+    def new_session(self) -> str:
+        """A word that nobody can guess, such as the name of a session with a neighbour."""
+        self._sessions += 1
+        return _digest(self._own, f"session {self._sessions}")[:SESSION_LENGTH]
+
+    def ticket_for(self, neighbour: str) -> str:
+        """What a neighbour is given where it was met, and shows when it dials this process."""
+        return _digest(self._own, f"ticket {neighbour}")
+
+    def returned(self) -> dict[str, str]:
+        """What proves to each who has given a ticket that a greeting comes from who has it."""
+        return {
+            name: _proof(ticket, self._broker_id, name, self._incarnation)
+            for name, ticket in self._tickets.items()
+        }
+
+    def take_ticket(self, neighbour: str, ticket: str) -> None:
+        """Somebody in a neighbour's name gives a ticket. It opens no door but the one of who made it."""
+        if len(ticket) == KEY_LENGTH:
+            self._tickets[neighbour] = ticket
 
     def learn(self, neighbour: str, key: str) -> bool:
         """A neighbour gives its key; returns whether it was another one before, or none."""
@@ -76,14 +102,22 @@ class Identities:
     def forget(self, neighbour: str) -> None:
         """Its key means nothing any more."""
         self.known.pop(neighbour, None)
+        self._tickets.pop(neighbour, None)
 
     def convincing(self, link: Link, greeting: Hello | Welcome) -> bool:
         """Whether a greeting in the name of a neighbour that was met before is that neighbour's.
 
         Its incarnation does not say so: every client of that neighbour was told it.
         """
-        if greeting.resumes and greeting.resumes in (link.latest, link.named):
+        if greeting.resumes and any(
+            hmac.compare_digest(greeting.resumes.encode(), known.encode())
+            for known in (link.latest, link.named)
+        ):
             return True  # only that process knows these
+        if isinstance(greeting, Hello):
+            returned = _proof(self.ticket_for(link.name), link.name, self._broker_id, greeting.incarnation)
+            if hmac.compare_digest(returned.encode(), greeting.returned.get(self._broker_id, "").encode()):
+                return True
         key = self.known.get(link.name)
         if key is None:
             if link.connection is not None:
@@ -106,19 +140,24 @@ class Acquaintances:
         self._dialling = dialling
         self._keep = keep
 
-    def known(self, link: Link) -> None:
+    def known(self, event: InterestKnown) -> None:
         """A neighbour's interest has become known."""
+        self._keep_neighbour(event.link)
+
+    def _keep_neighbour(self, link: Link) -> None:
         address = self._dialling.appended_address(link)
         key = self._identities.known.get(link.name, "")
         self._keep(KeepNeighbour(link.name, address, key, link.address))
 
     def introduced(self, link: Link, message: Introduction) -> None:
-        """A neighbour gives its key."""
+        """A neighbour gives its key, and a ticket to come again with."""
+        self._identities.take_ticket(link.name, message.ticket)
         if self._identities.learn(link.name, message.key):
-            self.known(link)
+            self._keep_neighbour(link)
 
-    def gone(self, link: Link) -> None:
+    def gone(self, event: NeighbourGone) -> None:
         """A neighbour is none any more: another may have its name."""
+        link = event.link
         self._identities.forget(link.name)
         self._keep(ForgetNeighbour(link.name))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from braid.broker.parties import Client, Link, SoftLink
-from braid.errors import RemoteProtocolError
 from braid.protocol.messages import Ping, Pong
 
 if TYPE_CHECKING:
@@ -23,13 +22,9 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
 
-__all__ = ["GivenUp", "Liveness", "require_answers_taken"]
+__all__ = ["GivenUp", "Liveness"]
 
 STALLED = "stalled"
-
-# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
-# some hundred bytes.
-ANSWERS_MAX = 200_000
 
 
 class GivenUp(NamedTuple):
@@ -55,8 +50,9 @@ class _Watch:
         if channel.peer_received != self.arrived or not channel.under_way:
             self.arrived, self.arrived_us = channel.peer_received, now_us
         waits = channel.waiting_bytes and not channel.holding
-        if channel.moved_bytes != self.sent or not waits:
-            self.sent, self.sent_us = channel.moved_bytes, now_us
+        moved_bytes = channel.moved_bytes
+        if moved_bytes != self.sent or not waits:
+            self.sent, self.sent_us = moved_bytes, now_us
 
 
 class Liveness:
@@ -68,27 +64,11 @@ class Liveness:
         self._watches: dict[int, _Watch] = {}
         """By connection."""
 
-    def review(self, parties: Collection[Party]) -> list[GivenUp]:
-        """Ask those who are silent; returns whose connections are to be given up."""
-        now_us = self._postroom.now_us
-        heartbeat_us = self._settings.heartbeat_us
-        given_up: list[GivenUp] = []
-        watches, self._watches = self._watches, {}
-        for party in parties:
-            connection = party.connection
-            if connection is None:
-                continue
-            if isinstance(party, Link | SoftLink):
-                self._watches[connection] = watches.get(connection) or _Watch(now_us)
-            silent_us = now_us - party.heard_at_us
-            if silent_us > 3 * heartbeat_us:
-                given_up.append(GivenUp(party, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s"))
-            elif (reason := self._stalled(party, connection, now_us)) is not None:
-                given_up.append(GivenUp(party, *reason))
-            elif silent_us > heartbeat_us and not party.pinged:
-                party.pinged = True
-                self._postroom.aside(party, Ping(now_us))
-        return given_up
+    def pinged(self, party: Party, message: Ping) -> None:
+        """A peer asks whether we are there."""
+        # One who takes nothing gets no answers that would only pile up.
+        if party.channel.writable:
+            self._postroom.aside(party, Pong(message.number))
 
     def comes_on(self, party: Party) -> None:
         """More of a long frame is here. Whoever sends it hears so, since what it asks is behind it."""
@@ -105,6 +85,28 @@ class Liveness:
         watch = self._watches.get(party.connection or 0)
         if watch is not None:
             watch.arrived_us = watch.sent_us = self._postroom.now_us
+
+    def review(self, parties: Collection[Party]) -> list[GivenUp]:
+        """Ask those who are silent; returns whose connections are to be given up."""
+        now_us = self._postroom.now_us
+        heartbeat_us = self._settings.heartbeat_us
+        given_up: list[GivenUp] = []
+        watches, self._watches = self._watches, {}
+        for party in parties:
+            connection = party.connection
+            if connection is None:
+                continue
+            if isinstance(party, (Link, SoftLink)):
+                self._watches[connection] = watches.get(connection) or _Watch(now_us)
+            silent_us = now_us - party.heard_at_us
+            if silent_us > 3 * heartbeat_us:
+                given_up.append(GivenUp(party, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s"))
+            elif (reason := self._stalled(party, connection, now_us)) is not None:
+                given_up.append(GivenUp(party, *reason))
+            elif silent_us > heartbeat_us and not party.pinged:
+                party.pinged = True
+                self._postroom.aside(party, Ping(now_us))
+        return given_up
 
     def _stalled(self, party: Party, connection: int, now_us: int) -> tuple[str, str] | None:
         """The code and the reason for which a party that does not take what is theirs is given up."""
@@ -134,9 +136,3 @@ class Liveness:
         self._postroom.counters.stalled += 1
         self._postroom.note("warning", "nothing moves on a link", **about)
         return STALLED, f"nothing has moved on this connection for {(now_us - since_us) / 1e6:.1f} s"
-
-
-def require_answers_taken(party: Party) -> None:
-    """Complain about a client that asks and does not take the answers."""
-    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
-        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")

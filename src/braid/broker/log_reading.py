@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.durable_log import DurableLog
-    from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Client
     from braid.broker.postroom import Postroom
     from braid.protocol.inputs import LogRead
@@ -39,13 +38,11 @@ class LogReading:
     def __init__(
         self,
         postroom: Postroom,
-        subscriptions: SubscriptionDesk,
         require_reader: Callable[[Client, DurableLog], object],
     ) -> None:
         """`require_reader` raises a `RequestRefusedError` where a client may not read a log at present."""
         self._settings = postroom.settings
         self._postroom = postroom
-        self._subscriptions = subscriptions
         self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
@@ -118,7 +115,7 @@ class LogReading:
             self._require_reader(client, log)  # the grant may have shrunk between two pieces
         except RequestRefusedError as error:
             client.replays.discard(request)
-            self._subscriptions.fail(client, request, error)
+            self._postroom.fail(client, request, error)
             return
         if first > last:
             self._replayed(client, request)
@@ -128,7 +125,7 @@ class LogReading:
     def _replay_read(self, client: Client, log: DurableLog, request: int, last: int, answer: LogRead) -> None:
         if answer.error is not None:
             client.replays.discard(request)
-            self._subscriptions.fail(client, request, RequestRefusedError(answer.error, "store"))
+            self._postroom.fail(client, request, RequestRefusedError(answer.error, "store"))
         elif not answer.rows:
             self._replayed(client, request)
         else:

@@ -10,7 +10,6 @@ which publications it has delivered for a set, so that its clients get each once
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
     from braid.broker.delegations import Delegation
     from braid.broker.discards import Discards
-    from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
+    from braid.broker.events import CopyStranded, Event
     from braid.broker.parties import Party, Release
     from braid.broker.postroom import Postroom
+    from braid.broker.questions import Hops, Readiness
     from braid.broker.settling import Pending
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
@@ -46,22 +45,25 @@ LOBBY_BYTES_MAX = 64 * 1024 * 1024
 class DelegatedDesk:
     """Passes on copies for sets of destinations."""
 
-    def __init__(self, postroom: Postroom, links: LinkDesk, mesh: MeshDesk) -> None:
-        self.deliver_here: Callable[[Party, PublicationBatch, Pending | None], None] = _nowhere
-        """Called with what is for clients of this broker."""
-        self.seen_on_tree: Callable[[str, int], bool] = lambda publisher, sequence: False
-        """Whether a publication has been here as a copy along the tree."""
-        self.discards: Discards | None = None
-        """Who tells publishers what went nowhere."""
+    def __init__(
+        self,
+        postroom: Postroom,
+        links: Readiness,
+        mesh: Hops,
+        discards: Discards,
+        seen_on_tree: Callable[[str, int], bool],
+    ) -> None:
+        """`seen_on_tree`: whether a publication has been here as a copy along the tree."""
+        self._discards = discards
+        self._seen_on_tree = seen_on_tree
         self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was delivered here for a set."""
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
-        self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
+        self._lobby: list[tuple[PublicationBatch, Release | None, int]] = []
         self._lobby_bytes = 0
         self._bottleneck = Bottleneck("the lobby")
-        mesh.when_reviewed = self.look_again
 
     # What enters as a set.
 
@@ -102,15 +104,24 @@ class DelegatedDesk:
 
     # What arrives as a set, or has just been made one.
 
-    def arrived(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> bool:
-        """A copy for a set has come from another broker; returns whether some of it was here before."""
+    def arrived(
+        self,
+        source: Party,
+        batch: PublicationBatch,
+        pending: Pending | None,
+        deliver_here: Callable[[Party, PublicationBatch, Pending | None], None],
+    ) -> bool:
+        """A copy for a set has come from another broker; returns whether some of it was here before.
+
+        `deliver_here` is called with what is for clients of this broker.
+        """
         delegation = self.delegation(batch)
         repeated = False
         if delegation.here:
             fresh = self._not_delivered(source, batch)
             repeated = fresh is not batch
             if fresh is not None:
-                self.deliver_here(source, fresh, pending)
+                deliver_here(source, fresh, pending)
                 self._pass_to_doubles(source, fresh, delegation.doubles, pending)
         self.pass_on(source, batch, batch.route, pending, free=bool(batch.target))
         return repeated
@@ -209,6 +220,10 @@ class DelegatedDesk:
             held_up = self._waits_for(source, party, target)
             self._postroom.pass_on_at_once(party, onward, held_up, batch.target)
 
+    def stranded(self, event: CopyStranded) -> None:
+        """The link that a copy waited for is no more."""
+        self.again(event.batch, event.care)
+
     def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
         """The link that took this copy has gone, or it has waited since then: its set is split anew."""
         free = bool(batch.target)
@@ -241,14 +256,14 @@ class DelegatedDesk:
         fresh: list[int] = []
         gone: list[int] = []
         for row, sequence in enumerate(_sequences(batch)):
-            if self.seen_on_tree(publisher, sequence):
+            if self._seen_on_tree(publisher, sequence):
                 continue
             if self.delivered.is_new(publisher, sequence):
                 fresh.append(row)
             else:
                 gone.append(sequence)
-        if gone and self.discards is not None:
-            self.discards.further_in(source, batch, self.delivered, gone)
+        if gone:
+            self._discards.further_in(source, batch, self.delivered, gone)
         self._postroom.counters.duplicates += len(batch) - len(fresh)
         if not fresh:
             return None
@@ -282,9 +297,9 @@ class DelegatedDesk:
         self._lobby.append((batch, care, since_us))
         self._lobby_bytes += batch.size
 
-    def look_again(self) -> None:
+    def look_again(self, _: Event | None = None) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
-        waiting, self._lobby = self._lobby, deque()
+        waiting, self._lobby = self._lobby, []
         self._lobby_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)
@@ -298,7 +313,3 @@ class DelegatedDesk:
 def _sequences(batch: PublicationBatch) -> list[int]:
     # Most have one row, which needs no array.
     return [batch.first] if batch.count == 1 else batch.sequences.tolist()
-
-
-def _nowhere(source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
-    """Nobody is here."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hmac
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.log_reading import LogReading
-from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
+from braid.broker.on_subscribe import unreached
 from braid.broker.parties import Client, class_of
+from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.broker.pressure import Pressure
 from braid.broker.store_work import StoreWork
 from braid.broker.stored_rows import StoredRows
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Principal
     from braid.broker.discards import Discards
+    from braid.broker.events import ClientLeft
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
@@ -68,12 +70,16 @@ class DurableDesk:
         settings: BrokerSettings,
         postroom: Postroom,
         subscriptions: SubscriptionDesk,
+        discards: Discards,
         *,
+        principal_of: Callable[[str], Principal | None],
         epoch: str,
         kept: bool,
     ) -> None:
         """
         Args:
+            discards: tells publishers what a log did not store.
+            principal_of: whom a name stands for at present; None for nobody.
             epoch: the name of this start, unlike that of any other: rows that it stores are of this epoch.
             kept: whether there is a store at all.
         """
@@ -88,9 +94,8 @@ class DurableDesk:
         self._settings = settings
         self._postroom = postroom
         self._subscriptions = subscriptions
-        self.principal_of: Callable[[str], Principal | None] = lambda name: None
-        """Whom a name stands for at present; None for nobody."""
-        self.reading = LogReading(postroom, subscriptions, self._require_reader)
+        self._principal_of = principal_of
+        self.reading = LogReading(postroom, self._require_reader)
         self.work = StoreWork(postroom)
         self.stored = StoredRows(postroom, self.work, self._limits_of)
         self._memory = {
@@ -99,8 +104,7 @@ class DurableDesk:
         }
         self.pressure = Pressure(postroom)
         self._bottleneck = Bottleneck("the store")
-        self.discards: Discards | None = None
-        """Who is told what a log did not store, once that is known."""
+        self._discards = discards
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
@@ -122,7 +126,7 @@ class DurableDesk:
         self._install(log, self._unasked(log))
 
     def _limits_of(self, owner: str) -> Limits:
-        principal = self.principal_of(owner)
+        principal = self._principal_of(owner)
         return principal.limits if principal is not None else Limits()
 
     def _forget_publishers(self, log: DurableLog) -> None:
@@ -161,16 +165,16 @@ class DurableDesk:
                 try:
                     self._require_reader(log.reader, log)
                 except RequestRefusedError as error:
-                    self._subscriptions.fail(log.reader, log.reader_request, error)
+                    self._postroom.fail(log.reader, log.reader_request, error)
                     self.stop_reading(log.reader, log.key)
 
     def _look_at_grant(self, log: DurableLog) -> None:
-        owner = self.principal_of(log.owner)
+        owner = self._principal_of(log.owner)
         log.permitted = owner.permitted_part(log.filter) if owner is not None else None
 
     def _require_reader(self, client: Client, log: DurableLog) -> Filter:
         """What of a log a client may read at present, or an `AccessDeniedError`."""
-        principal = self.principal_of(client.principal.name) or client.principal
+        principal = self._principal_of(client.principal.name) or client.principal
         return principal.permitted_subscription(log.filter)
 
     def _unasked(self, log: DurableLog) -> Installation:
@@ -219,9 +223,10 @@ class DurableDesk:
                 log = self._created(client, message)
             else:
                 self._require_secret(client, log, message.secret)
+                self._require_free(client, log, takeover=message.takeover)
                 self._require_same(client, log, message)
         except (FilterError, RequestRefusedError) as error:
-            self._subscriptions.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         if log.reader is not None:
             self._displace(log, log.reader, client)
@@ -282,7 +287,7 @@ class DurableDesk:
         """The log goes on, and can be read by whoever asks again."""
         if log.reader is client and log.reader_request == message.request:
             self.stop_reading(client, log.key)
-        self._subscriptions.fail(client, message.request, error)
+        self._postroom.fail(client, message.request, error)
 
     def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:
@@ -307,6 +312,20 @@ class DurableDesk:
             CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us, log.secret)
         )
         return log
+
+    def _require_free(self, client: Client, log: DurableLog, *, takeover: bool) -> None:
+        """Refuse a second reader, unless it said that the first is to stop.
+
+        The first may be a former connection of the same client, whose end has not been noticed here.
+        """
+        reader = log.reader
+        if reader is None or reader is client or reader.is_again(client) or takeover:
+            return
+        raise RequestRefusedError(
+            f"the durable subscription {log.name!r} is being read by another connection, of the client "
+            f"{reader.name!r}; takeover=True ends that",
+            "taken",
+        )
 
     def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
         """Refuse a client that may not read the log, or takes it for another one."""
@@ -354,7 +373,7 @@ class DurableDesk:
             if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
                 raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
         except RequestRefusedError as error:
-            self._subscriptions.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         client.replays.add(message.request)
         last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
@@ -365,13 +384,13 @@ class DurableDesk:
         log = self._of(client, message.name)
         key = log_key(client.principal.name, message.name)
         if log is None and key not in self.set_aside:
-            self._subscriptions.fail(client, message.request, _unknown(message.name))
+            self._postroom.fail(client, message.request, _unknown(message.name))
             return
         try:
             digest = log.secret if log is not None else self._secrets_aside.get(key, "")
             self._require_holder(client, message.name, digest, message.secret)
         except RequestRefusedError as error:
-            self._subscriptions.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         if log is not None:
             self._end(log)
@@ -389,7 +408,7 @@ class DurableDesk:
         self._subscriptions.withdraw(self._subscription(log))
 
     def _displace(self, log: DurableLog, former: Client, client: Client) -> None:
-        """The newest reader wins: the one before is often a dead connection. If it lives, it hears of it."""
+        """The reader before this one may be a dead connection. If it lives, it hears of it."""
         self.stop_reading(former, log.key)
         if former is not client:
             reason = f"another connection reads the durable subscription {log.name!r} now"
@@ -399,6 +418,11 @@ class DurableDesk:
     def stop(self, client: Client, message: StopReading) -> None:
         """A client reads no more; what was sent to it and not acknowledged comes again to the next."""
         self.stop_reading(client, log_key(client.principal.name, message.name))
+
+    def client_left(self, event: ClientLeft) -> None:
+        """A client has gone, and reads nothing any more."""
+        for key in list(event.client.logs):
+            self.stop_reading(event.client, key)
 
     def stop_reading(self, client: Client, key: str) -> None:
         """A reader has gone, or another connection takes over."""
@@ -423,10 +447,10 @@ class DurableDesk:
             for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
             if is_new(publisher, sequence)
         ]
-        if len(rows) < len(batch) and self.discards is not None:
+        if len(rows) < len(batch):
             stored = {row.sequence for row in rows}
             others = [each for each in batch.sequences.tolist() if each not in stored]
-            self.discards.further_in(source, batch, log.stored, others)
+            self._discards.further_in(source, batch, log.stored, others)
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
@@ -469,7 +493,25 @@ class DurableDesk:
         if self._kept:
             self.work.ask(operation)
 
-    # What the driver says of the store.
+    # What the driver says of the store, and what operators hear of it.
+
+    def statistics(self) -> dict[str, Any]:
+        """How much there is of everything now."""
+        return {
+            "durable_logs": {
+                log.key: {
+                    "next_offset": log.next_offset,
+                    "acknowledged": log.acknowledged,
+                    "read": log.reader is not None,
+                }
+                for log in self.logs.values()
+            },
+            "durable_logs_set_aside": len(self.set_aside),
+            "store_unsafe_bytes": self.unsafe_bytes,
+            "store_failed": self.work.failed,
+            "disk_low": self.pressure.disk_low,
+            "memory_high": self.pressure.memory_high,
+        }
 
     @property
     def short(self) -> bool:

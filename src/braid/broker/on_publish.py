@@ -10,33 +10,35 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from braid.broker.discards import Discards
+from braid.broker.joining import joined
 from braid.broker.parties import Client, ClientDestination, Link, SoftLink
 from braid.broker.settling import Pending, Unsettled
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
-from braid.protocol.duplicates import DuplicateFilter
+from braid.protocol.effects import Pause
 from braid.protocol.messages import PublishRefused, Settled
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+    from braid.broker.discards import Discards
+    from braid.broker.events import ClientLeft, SoftLinkLost
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.broker.questions import Hops, Readiness
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
-    from braid.protocol import PublicationBatch
+    from braid.protocol import Frame, PublicationBatch
+    from braid.protocol.duplicates import DuplicateFilter
     from braid.routing import Forwarding
 
-__all__ = ["PublishDesk"]
+__all__ = ["UNROUTED", "PublishDesk"]
 
 UNROUTED = "unrouted"
 """Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
@@ -82,9 +84,13 @@ class PublishDesk:
         postroom: Postroom,
         subscriptions: SubscriptionDesk,
         durables: DurableDesk,
-        links: LinkDesk,
-        mesh: MeshDesk,
+        links: Readiness,
+        mesh: Hops,
         delegated: DelegatedDesk,
+        seen: DuplicateFilter,
+        unsettled: Unsettled,
+        from_sets: Unsettled,
+        discards: Discards,
     ) -> None:
         self._mesh = mesh
         self._delegated = delegated
@@ -93,11 +99,8 @@ class PublishDesk:
             multipath = MultipathForwarding(subscriptions.tables.links, self._meant)
             self.forwarding = multipath
             mesh.bind(multipath)
-        delegated.deliver_here = self._deliver_here
-        self.seen = DuplicateFilter(window=postroom.settings.overtaking_max)
+        self.seen = seen
         """What was here as a copy along the tree."""
-        delegated.seen_on_tree = self.seen.has
-        mesh.when_lost = self._back_to_the_tree
         self.when_meant: Callable[[str, int], None] = mesh.sent
         """Called when forwarding means so many publications for a link or candidate."""
         self.stopwatch: Callable[[], int] | None = None
@@ -108,25 +111,41 @@ class PublishDesk:
         self._durables = durables
         self._links = links
         self._left_behind: list[Client] = []
-        self._unsettled = Unsettled()
+        self._refused: dict[str, tuple[int, str]] = {}
+        """Publications of a client that were refused and are not in the audit log yet, by code, and why."""
+        self._unsettled = unsettled
         self._unsettled_here = Unsettled()
-        self._from_sets = Unsettled()
+        self._from_sets = from_sets
         """Where copies for sets came from; nothing that comes again waits for these."""
-        self.discards = Discards(postroom, self.seen, self._unsettled, self._from_sets)
-        durables.discards = delegated.discards = self.discards
-        postroom.when_left_out = self.discards.left_out
+        self.discards = discards
 
     def _meant(self, broker: str, publications: int) -> None:
         self.when_meant(broker, publications)
 
+    def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
+        """Publications have come from a party, all of them new to the channel."""
+        batches = joined(frames)
+        if not batches:
+            return
+        if isinstance(party, Client):
+            rows = sum(len(batch) for _, batch in batches)
+            size = sum(batch.size for _, batch in batches)
+            wait_us = party.limiter.take(rows, size, self._postroom.now_us)
+            if wait_us and party.connection is not None:
+                self._postroom.effect(Pause(party.connection, wait_us))
+            self._from_client(party, batches)
+        elif isinstance(party, Link | SoftLink):
+            self._from_link(party, batches)
+
     # From clients.
 
-    def from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
         self._postroom.counters.published += sum(len(batch) for _, batch in frames)
         checked = [
             self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
         ]
+        self._audit_refusals(client)
         self._durables.pressure.publishes(client)
         kept = bool(client.unrouted)
         client.unrouted.extend(checked)
@@ -162,11 +181,12 @@ class PublishDesk:
         if kept:
             self._route(client, kept)
 
-    def leave_behind(self, client: Client) -> None:
+    def client_left(self, event: ClientLeft) -> None:
         """A client has gone: what it published and is not routed yet is kept until it can be.
 
         It may have heard that it was received.
         """
+        client = event.client
         if not client.unrouted:
             return
         self._left_behind = [each for each in self._left_behind if each.unrouted]
@@ -180,9 +200,9 @@ class PublishDesk:
             "warning", "publications of a client that left were dropped", client=client.name, count=rows
         )
 
-    def release_left_behind(self) -> None:
-        """Route what clients have left behind."""
-        for client in self._left_behind:
+    def release_all(self, clients: Iterable[Client]) -> None:
+        """Publications are accepted from now on; some may have come already, also from those who left."""
+        for client in (*self._left_behind, *clients):
             self.release(client)
 
     @property
@@ -240,19 +260,26 @@ class PublishDesk:
         sequences = batch.sequences[rows].tolist()
         self._postroom.counters.refused += len(sequences)
         self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
-        self._postroom.audit(
-            "warning",
-            "publication refused",
-            client=client.name,
-            principal=client.principal.name,
-            count=len(sequences),
-            code=code,
-            reason=reason,
-        )
+        count, first_reason = self._refused.get(code, (0, reason))
+        self._refused[code] = count + len(sequences), first_reason
+
+    def _audit_refusals(self, client: Client) -> None:
+        """A line for all refusals of a turn: whoever is refused a thousand times writes no thousand lines."""
+        for code, (count, reason) in self._refused.items():
+            self._postroom.audit(
+                "warning",
+                "publication refused",
+                client=client.name,
+                principal=client.principal.name,
+                count=count,
+                code=code,
+                reason=reason,
+            )
+        self._refused.clear()
 
     # From links.
 
-    def from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """Another broker passes publications on."""
         arrivals = [(batch, _pending(link, sequence, batch)) for sequence, batch in frames]
         for (sequence, batch), (_, pending) in zip(frames, arrivals, strict=True):
@@ -299,14 +326,14 @@ class PublishDesk:
             self._looped(link, batch)
         else:
             earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
-            if self._delegated.arrived(link, batch, pending) and pending is not None:
+            if self._delegated.arrived(link, batch, pending, self.deliver_here) and pending is not None:
                 # What was delivered here before may not be safe yet.
                 for first in earlier:
                     first.follow(pending.share())
         if pending is not None:
             pending.release()
 
-    def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+    def deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
         route = _Route(batch.readdressed(target=batch.target), pending, delegated=True)
         self._wait_here(route)
@@ -336,8 +363,9 @@ class PublishDesk:
                 earlier.follow(route.here.share())
             self._unsettled_here.enter(route.batch, route.here)
 
-    def _back_to_the_tree(self, soft: SoftLink) -> None:
+    def back_to_the_tree(self, event: SoftLinkLost) -> None:
         """A soft link has gone: what it may not have delivered goes the primary way."""
+        soft = event.soft
         for batch, care in soft.channel.withdraw():
             if batch.route:
                 self._delegated.again(batch, care)
@@ -483,6 +511,8 @@ class PublishDesk:
                         neighbour=source.name,
                         reason=str(error),
                     )
+        if isinstance(source, Client):
+            self._audit_refusals(source)
         return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
 
     def _hand_over(

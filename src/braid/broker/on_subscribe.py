@@ -13,31 +13,30 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS
-from braid.broker.confirmations import Installation, Installations
-from braid.broker.parties import Client, ClientDestination, Link, class_of
-from braid.broker.settling import Pending
+from braid.broker.confirmations import Installation, Installations, when_confirmed
+from braid.broker.events import Advertised, CaughtUp, NeighboursTold, TrackLost
+from braid.broker.parties import ClientDestination, Link, class_of
+from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.errors import FilterError, RequestRefusedError, UnreachedError
 from braid.language import Filter
 from braid.language.memory import Memory
 from braid.matching import FilterIndex
 from braid.protocol.limits import carried_bytes
 from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
-from braid.routing import ANYTHING, Anchor, RoutingTables, Verb
+from braid.routing import ANYTHING, Anchor, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from braid.broker.parties import Party
+    from braid.broker.events import ClientLeft, Events, LinkBegun, LinkOpening, LinkRemoved, ReachChanged
+    from braid.broker.parties import Client, Party
     from braid.broker.postroom import Postroom
-    from braid.matching import Matcher
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message, SubscribeDurable
-    from braid.routing import Tell
+    from braid.routing import RoutingTables, Tell
 
-__all__ = ["REASON_LENGTH_MAX", "SubscriptionDesk", "read_filter", "unreached"]
+__all__ = ["SubscriptionDesk", "read_filter", "unreached"]
 
-# An error may quote a filter; so many characters of it are told.
-REASON_LENGTH_MAX = 4_096
 # What a character takes at most.
 UTF8_BYTES_MAX = 4
 
@@ -55,14 +54,21 @@ class SubscriptionDesk:
         broker_id: str,
         postroom: Postroom,
         links: Mapping[str, Link],
-        matcher: Matcher | None = None,
+        tables: RoutingTables,
+        events: Events,
+        missing: Callable[[], Sequence[str]],
     ) -> None:
-        self.tables = RoutingTables(matcher)
-        self.missing: Callable[[], Sequence[str]] = tuple
-        """The links of the network that are not there, as far as is known here."""
-        self.when_caught_up: Callable[[Link], None] = _ignore
-        """Called when a neighbour may have confirmed what it was told when it came up."""
-        self.installations = Installations(self.tables, links, lambda: self.missing())
+        """
+        Args:
+            broker_id: this broker.
+            postroom: where answers go, and what neighbours are told.
+            links: the neighbours by their names.
+            tables: say whom to tell what.
+            events: tells others what has changed.
+            missing: the links of the network that are not there, as far as is known here.
+        """
+        self.tables = tables
+        self.installations = Installations(tables, links, missing)
         self.universal = False
         """Everybody knows that anything may be published here."""
         self._universal_asked = False
@@ -71,13 +77,8 @@ class SubscriptionDesk:
         # before and it remembers us from there.
         self._own = f"{broker_id}/"
         self._universal_waiting: list[Callable[[], None]] = []
-        self.lose_track: Callable[[Link], None] = _ignore
-        """Called for a link that could not be asked who is interested behind it."""
-        self.when_advertised: Callable[[Client], None] = _ignore
-        """Called when everybody knows what a client says it publishes."""
-        self.when_told: Callable[[], None] = lambda: None
-        """Called when neighbours know what they were to be told step by step."""
         self._postroom = postroom
+        self._events = events
         self._links = links
         self._requests = 0
         self._renamed = 0
@@ -106,7 +107,7 @@ class SubscriptionDesk:
             filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
             self.require_carried(filter)
         except (FilterError, RequestRefusedError) as error:
-            self.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         self._granted(client, "subscription", filter)
         former = client.subscriptions.get(message.key)
@@ -158,7 +159,7 @@ class SubscriptionDesk:
         if key is not None:
             self._postroom.quotas.subscribed(client.principal, -1)
             self.withdraw(key)
-        self.fail(client, message.request, error)
+        self._postroom.fail(client, message.request, error)
 
     def _granted(self, client: Client, what: str, filter: Filter) -> None:
         """For the audit log, where clients are somebody."""
@@ -176,7 +177,7 @@ class SubscriptionDesk:
         key = client.subscriptions.pop(message.key, None)
         if key is None:
             error = RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
-            self.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         self._postroom.quotas.subscribed(client.principal, -1)
         self.withdraw(key)
@@ -193,7 +194,7 @@ class SubscriptionDesk:
                 client.advertised.remove(message.key)
             client.principal.limits.require_subscription(len(client.advertised), "advertisements")
         except (FilterError, RequestRefusedError) as error:
-            self.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         self._granted(client, "advertisement", filter)
         client.advertised.add(message.key, filter)
@@ -203,7 +204,7 @@ class SubscriptionDesk:
         def known() -> None:
             client.advertising -= 1
             self._done(client, message.request, filter.text)
-            self.when_advertised(client)
+            self._events.tell(Advertised(client))
 
         self._answer_when_known(tells, known)
 
@@ -211,14 +212,15 @@ class SubscriptionDesk:
         """A client takes an advertisement back."""
         if client.advertised is None or message.key not in client.advertised:
             error = RequestRefusedError(f"no advertisement {message.key!r} on this connection", "unknown")
-            self.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         client.advertised.remove(message.key)
         self._inform(self.tables.unadvertise([f"{client.key}/{message.key}"]))
         self._done(client, message.request)
 
-    def client_left(self, client: Client) -> None:
+    def client_left(self, event: ClientLeft) -> None:
         """Everything of this client goes."""
+        client = event.client
         for key in client.subscriptions.values():
             self.installations.cancel(key, None)
         self._leaving += client.subscriptions.values()
@@ -244,7 +246,7 @@ class SubscriptionDesk:
                 for done in self._until_told.pop(name):
                     done()
             if not self.tables.unfinished:
-                self.when_told()
+                self._events.tell(NeighboursTold())
 
     def _let_leave(self) -> None:
         """Remove some of what belonged to clients that have left.
@@ -300,7 +302,7 @@ class SubscriptionDesk:
                         message.key,
                         link.name,
                         done=partial(self._installed_for, link, link.session, message.request),
-                        refused=partial(self.fail, link, message.request),
+                        refused=partial(self._postroom.fail, link, message.request),
                     )
                 )
 
@@ -332,16 +334,25 @@ class SubscriptionDesk:
         self._inform(self.tables.unadvertise([message.key], origin=link.name))
         self._done(link, message.request)
 
-    def confirmed(self, link: Link, request: int) -> None:
+    def done(self, link: Link, message: Done) -> None:
         """A neighbour has carried out what it was told."""
-        self.installations.again(link.outstanding.confirmed(request))
-        self.when_caught_up(link)
+        self._confirmed(link, message.request)
 
-    def refused(self, link: Link, request: int, reason: str) -> None:
+    def _confirmed(self, link: Link, request: int) -> None:
+        current = link.current
+        self.installations.again(link.outstanding.confirmed(request))
+        if link.current and not current:
+            self._events.tell(CaughtUp(link))
+
+    def failed(self, link: Link, message: Failed) -> None:
         """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
-        error = RequestRefusedError(f"the broker {link.name!r} refuses the filter: {reason}", "refused")
-        self.installations.refuse(link.outstanding.refused(request), error)
-        self.confirmed(link, request)
+        self._postroom.note(
+            "error", "a neighbour refused", neighbour=link.name, code=message.code, reason=message.reason
+        )
+        reason = f"the broker {link.name!r} refuses the filter: {message.reason}"
+        error = RequestRefusedError(reason, "refused")
+        self.installations.refuse(link.outstanding.refused(message.request), error)
+        self._confirmed(link, message.request)
 
     def _filter_of(self, link: Link, message: Subscribe | Advertise) -> Filter | None:
         """What a neighbour's message is about; None for what cannot be read, which is answered so.
@@ -360,19 +371,20 @@ class SubscriptionDesk:
                 key=message.key,
                 reason=str(error)[:REASON_LENGTH_MAX],
             )
-            self.fail(link, message.request, error)
+            self._postroom.fail(link, message.request, error)
             return None
 
-    def forget_session(self, link: Link) -> None:
-        """The session is over: whoever waits for a confirmation waits for the next session."""
-        link.outstanding.session_lost()
+    def link_down(self, link: Link) -> None:
+        """The connection of a link has gone: whoever waited for its confirmations is looked at again."""
+        self.installations.again(link.outstanding.disconnected())
 
-    def stop_waiting(self, link: Link) -> None:
-        """The link is down too long: what was advertised does not wait for it any more."""
-        link.outstanding.give_up_announcements()
+    def links_changed(self, _: ReachChanged) -> None:
+        """Links have come, or are waited for no more."""
+        self.installations.links_changed()
 
-    def synchronise(self, link: Link) -> None:
+    def synchronise(self, event: LinkBegun) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
+        link = event.link
         if self._far:
             # It may see further than in the last one, or less far.
             self.tables.reanchor(link.name)
@@ -386,8 +398,9 @@ class SubscriptionDesk:
         link.stale_subscriptions = set(subscriptions)
         link.stale_advertisements = set(advertisements)
 
-    def drop_stale(self, link: Link) -> None:
+    def drop_stale(self, event: LinkOpening) -> None:
         """The neighbour has said everything: what it did not repeat goes."""
+        link = event.link
         for key in link.stale_subscriptions:
             self.installations.cancel(key, link.name)
         self._dropping[link] = sorted(link.stale_subscriptions, reverse=True)
@@ -405,8 +418,9 @@ class SubscriptionDesk:
         if not keys:
             del self._dropping[link]
 
-    def remove_link(self, link: Link) -> None:
+    def remove_link(self, event: LinkRemoved) -> None:
         """The link is no more, and nothing comes from behind it."""
+        link = event.link
         self._dropping.pop(link, None)
         for key in self.tables.from_link(link.name)[0]:
             self.installations.cancel(key, link.name)
@@ -447,21 +461,6 @@ class SubscriptionDesk:
         for then in waiting:
             then()
 
-    def fail(self, party: Party, request: int, error: Exception) -> None:
-        """Answer a request with what was wrong with it."""
-        code = error.code if isinstance(error, RequestRefusedError) else "filter"
-        self._postroom.tell(party, Failed(request, code, str(error)[:REASON_LENGTH_MAX]))
-        if code in ("denied", "limit"):
-            principal = party.principal.name if isinstance(party, Client) else party.name
-            self._postroom.audit(
-                "warning",
-                "request refused",
-                party=party.name,
-                principal=principal,
-                code=code,
-                reason=str(error),
-            )
-
     # Telling and waiting.
 
     def _done(self, party: Party, request: int, text: str = "", missing: Sequence[str] = ()) -> None:
@@ -470,7 +469,7 @@ class SubscriptionDesk:
 
     def _inform(self, tells: Iterable[Tell]) -> None:
         moved: list[Installation] = []
-        untold: dict[Link, None] = {}
+        current: dict[Link, bool] = {}
         for tell in tells:
             link = self._links.get(tell.link)
             # Without a session it hears everything when the next one begins; one whose session may be
@@ -485,8 +484,8 @@ class SubscriptionDesk:
             if tell.verb is Verb.SUBSCRIBE:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
+                current.setdefault(link, link.current)
                 moved.extend(link.outstanding.untold_subscription(tell.key))
-                untold[link] = None
             # What an advertisement was for may still wait for the link. If the advertisement went first, or
             # became narrower, the subscriptions on the way would go before it comes.
             in_line = tell.verb is Verb.UNADVERTISE
@@ -497,8 +496,9 @@ class SubscriptionDesk:
                 link.outstanding.untold_advertisement(tell.key)
             self._postroom.tell(link, message, in_line=in_line)
         self.installations.again(moved)
-        for link in untold:
-            self.when_caught_up(link)
+        for link, before in current.items():
+            if link.current and not before:
+                self._events.tell(CaughtUp(link))
 
     def _fits(self, link: Link, text: str) -> bool:
         """Whether a neighbour can be told of a filter."""
@@ -524,23 +524,13 @@ class SubscriptionDesk:
         links = [link for link in self._links.values() if link is not but]
         for link in links:
             # One that has begun anew and is not complete has not asked everybody behind it either.
-            if not link.channel.connected or not link.said_complete:
-                self.lose_track(link)
-        self.when_confirmed([link for link in links if not self._given_up(link)], done)
-
-    def when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
-        """Call `done` once these links have confirmed all advertisements they were told so far."""
-        pending = Pending()
-        for link in links:
-            link.outstanding.follow(pending.share(), session=bool(link.agreed))
-        pending.follow(done)
-        pending.release()
+            if not link.complete:
+                self._events.tell(TrackLost(link))
+        when_confirmed([link for link in links if not self._given_up(link)], done)
 
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""
-        if link.down_since_us is None:
-            return False
-        return self._postroom.now_us - link.down_since_us >= self._postroom.settings.recovery_us_max
+        return link.down and self._postroom.now_us - link.since_us >= self._postroom.settings.recovery_us_max
 
 
 # The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was
@@ -571,7 +561,3 @@ def _message_of(tell: Tell, request: int) -> Message:
     if tell.verb is Verb.ADVERTISE:
         return Advertise(request, tell.key, text)
     return Subscribe(request, tell.key, text, anchor=tell.anchor.broker, exact=tell.anchor.exact)
-
-
-def _ignore(party: Party) -> None:
-    """Nobody wants to hear."""

@@ -2,23 +2,30 @@
 
 A *party* is whoever is at the other end of a channel: a neighbouring broker (a link) or a client. A link
 outlives its connections; a client's party ends with its connection.
+
+Where a party is in its life is its *stage*, which a table leads on (`life.py`); what follows from the stage
+is read from it and kept nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from braid.broker.access import ANONYMOUS
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
 from braid.broker.confirmations import Outstanding
+from braid.broker.link_life import LINK_LIFE, LinkStage
 from braid.broker.settling import Pending, SettleLine, shared_care
+from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 from braid.protocol.incoming import STREAM_FIRST
 from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
     from braid.broker.access import Principal, RateLimiter
+    from braid.broker.life import Life, Stage, Step
     from braid.matching import FilterIndex
     from braid.protocol.messages import Message
 
@@ -66,14 +73,29 @@ class Party:
         "name",
         "outside",
         "pinged",
+        "stage",
     )
 
+    LIFE: ClassVar[Life[Any, Any]]
+    """The table of its stages."""
+    CONNECTED: ClassVar[frozenset[Stage]]
+    """The stages in which it has a connection."""
+
     def __init__(
-        self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, classes: int
+        self,
+        name: str,
+        settings: ChannelSettings,
+        changed: Callable[[Party], None],
+        *,
+        classes: int,
+        stage: Stage,
     ) -> None:
-        """`classes`: how many credit classes there are of what it sends."""
+        """`classes`: how many credit classes there are of what it sends; `stage`: where its life begins."""
         self.name = name
+        self.stage = stage
         self.connection: int | None = None
+        """The number of its connection. Which one it is cannot be read from the stage; that there is none
+        can, and `step` sees to it."""
         self.channel: Channel[Release] = Channel(settings, classes)
         self.channel.divide_care = shared_care
         self.line = SettleLine(self.channel, lambda: changed(self))
@@ -88,21 +110,39 @@ class Party:
         self.behind_since_us: int | None = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
+        return f"<{type(self).__name__} {self.name} {self.stage.name}>"
+
+    def step(self, step: Step) -> None:
+        """Something has happened to it; for its owner alone.
+
+        Raises:
+            LocalProtocolError: that cannot happen in the stage that it is in.
+        """
+        self.stage = self.LIFE.after(self.stage, step, self)
+        if self.stage not in self.CONNECTED:
+            self.connection = None
+
+    def heard(self, now_us: int) -> None:
+        """Something has come from it."""
+        self.heard_at_us = now_us
+        self.pinged = False
 
 
 class Link(Party):
-    """A neighbouring broker."""
+    """A neighbouring broker.
+
+    Its stage says whether it is connected, whether a session may go on, what the neighbour has said and
+    whether publications cross. Beside it there is only what the stage cannot say: names and times (`agreed`,
+    `incarnation`, `since_us`), what holds across stages (`unknown`, `met`, `elsewhere`), what belongs to one
+    connection (`dialled`), and what either side was told (`told_complete`, `told_reach`, `missing`).
+    """
 
     __slots__ = (
         "address",
         "agreed",
         "behind",
-        "current",
         "dialled",
-        "down_since_us",
         "elsewhere",
-        "holding_since_us",
         "incarnation",
         "latest",
         "met",
@@ -112,8 +152,8 @@ class Link(Party):
         "reaches",
         "reaches_digests",
         "round_trip_us",
-        "said_complete",
         "session",
+        "since_us",
         "stale_advertisements",
         "stale_subscriptions",
         "told_complete",
@@ -123,12 +163,17 @@ class Link(Party):
         "unknown",
     )
 
+    LIFE = LINK_LIFE
+    CONNECTED = frozenset({LinkStage.SYNCING, LinkStage.HELD, LinkStage.OPEN})
+
+    stage: LinkStage
+
     def __init__(self, name: str, settings: ChannelSettings, changed: Callable[[Party], None]) -> None:
-        super().__init__(name, settings, changed, classes=BROKER_CLASSES)
+        super().__init__(name, settings, changed, classes=BROKER_CLASSES, stage=LinkStage.DOWN)
+        self.channel.holding = True
         self.address = ""
         self.agreed = ""
-        """The name of the session that the channel is in, as both ends know it; empty if there is none that
-        could go on."""
+        """The name of the session that the channel is in, as both ends know it; empty in the stage DOWN."""
         self.latest = ""
         """The name of the session that began last, also when it was given up since."""
         self.named = ""
@@ -137,28 +182,25 @@ class Link(Party):
         self.incarnation = ""
         """The peer's, in the last session."""
         self.dialled = False
-        """Whether we opened the present connection."""
+        """Whether we opened the present connection: decides between two of them, and changes nothing else."""
         self.unknown = True
-        """Whether somebody behind it may be interested in what we have not heard of."""
+        """Whether somebody behind it may be interested in what we have not heard of. A link that goes down
+        keeps what it had said, so that its neighbours can be told that we know everybody; in the stage OPEN
+        nobody is unknown."""
         self.met = False
-        """Whether its interest has been known since our start."""
-        self.said_complete = False
-        """Whether it says that its tables hold everything behind it."""
+        """Whether it has been open since our start; that stays."""
         self.told_complete = False
-        """Whether we have told it so, in this session."""
-        self.down_since_us: int | None = 0
-        """Since when there is no connection; None while there is one."""
+        """Whether we have told it that our tables are complete, on this connection: the other direction."""
+        self.since_us = 0
+        """Since when it has been down, held or open."""
         self.session = 0
         """Rises with every session."""
-        self.holding_since_us = 0
         self.behind: frozenset[str] = frozenset()
         """The brokers that can be reached through it while it is up, itself included."""
         self.missing: tuple[str, ...] = ()
         """The links behind it that are missing, as it says."""
         self.elsewhere = False
-        """Whether somebody has said that it is behind another neighbour now."""
-        self.current = False
-        """Whether it has said everything and confirmed everything since the connection came up."""
+        """Whether others have said, since it was last connected, that it is behind another neighbour."""
         self.told_reach: frozenset[str] = frozenset()
         """The brokers that it was told can be reached through us."""
         self.told_missing: tuple[str, ...] | None = None
@@ -176,16 +218,54 @@ class Link(Party):
         self.round_trip_us = 0
         """The latest that was measured; 0 before the first."""
 
+    def step(self, step: Step) -> None:
+        super().step(step)
+        self.channel.holding = self.holding
+
+    @property
+    def down(self) -> bool:
+        """Whether there is no connection, nor one whose end is awaited."""
+        return self.stage in (LinkStage.DOWN, LinkStage.SUSPENDED)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the neighbour says that its tables hold everything behind it."""
+        return self.stage in (LinkStage.HELD, LinkStage.OPEN)
+
+    @property
+    def holding(self) -> bool:
+        """Whether publications are held for it, because the interest behind it is not known for sure."""
+        return self.stage not in (LinkStage.OPEN, LinkStage.GONE)
+
+    @property
+    def current(self) -> bool:
+        """Whether it has said everything, and confirmed everything, since the connection came up."""
+        return self.complete and not self.outstanding.catching_up
+
 
 class SoftLink(Party):
     """A shortcut to, or from, a broker that is no neighbour. It ends with its connection."""
 
-    __slots__ = ("direction", "outgoing", "reaches", "reaches_digests", "session", "told_links")
+    __slots__ = ("address", "direction", "outgoing", "reaches", "reaches_digests", "session", "told_links")
+
+    LIFE = SOFT_LINK_LIFE
+    CONNECTED = frozenset({SoftLinkStage.UP, SoftLinkStage.RETIRING})
+
+    stage: SoftLinkStage
 
     def __init__(
-        self, name: str, settings: ChannelSettings, changed: Callable[[Party], None], *, outgoing: bool
+        self,
+        name: str,
+        settings: ChannelSettings,
+        changed: Callable[[Party], None],
+        *,
+        outgoing: bool,
+        address: str = "",
     ) -> None:
-        super().__init__(name, settings, changed, classes=BROKER_CLASSES)
+        first = SoftLinkStage.DIALLING if outgoing else SoftLinkStage.GREETED
+        super().__init__(name, settings, changed, classes=BROKER_CLASSES, stage=first)
+        self.address = address
+        """Where it was dialled; empty for one that another broker opened."""
         self.session = 0
         """Always the same: it has no second one."""
         self.outgoing = outgoing
@@ -233,10 +313,16 @@ class ClientDestination:
 class Client(Party):
     """A connected client."""
 
+    LIFE = CLIENT_LIFE
+    CONNECTED = frozenset({ClientStage.PRESENT, ClientStage.TURNED_AWAY})
+
+    stage: ClientStage
+
     __slots__ = (
         "advertised",
         "advertising",
         "destinations",
+        "incarnation",
         "key",
         "limiter",
         "logs",
@@ -257,8 +343,11 @@ class Client(Party):
         settings: ChannelSettings,
         changed: Callable[[Party], None],
         secret: str = "",
+        incarnation: str = "",
     ) -> None:
-        super().__init__(name, settings, changed, classes=1)
+        super().__init__(name, settings, changed, classes=1, stage=ClientStage.PRESENT)
+        self.incarnation = incarnation
+        """The same one on all connections of one client, and never that of another."""
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal
@@ -282,10 +371,34 @@ class Client(Party):
         self.replays: set[int] = set()
         """The requests of the replays under way."""
 
+    # Its life: a client has no other owner than itself.
+
+    def published_late(self) -> None:
+        """It publishes to a broker that stops: nothing more is accepted from it."""
+        self.step(ClientStep.PUBLISHED_LATE)
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether nothing is accepted from it any more."""
+        return self.stage is ClientStage.TURNED_AWAY
+
+    def send_away(self) -> None:
+        """This broker ends its connection; the driver says when that has ended."""
+        self.step(ClientStep.SENT_AWAY)
+
+    def left(self) -> None:
+        """Its connection has ended."""
+        self.step(ClientStep.DISCONNECTED)
+        self.channel.disconnect()
+
     @property
     def behind(self) -> list[ClientDestination]:
         """Those of its destinations that hold others up."""
         return [each for each in self.destinations.values() if each.behind_since_us is not None]
+
+    def is_again(self, other: Client) -> bool:
+        """Whether both are connections of one and the same client."""
+        return self.name == other.name and bool(self.incarnation) and self.incarnation == other.incarnation
 
     def owns(self, publisher: str) -> bool:
         """Whether a publisher is this client's own."""

@@ -13,23 +13,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
+from braid.broker.events import LeftOut
 from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
 from braid.broker.quotas import Quotas
+from braid.errors import RequestRefusedError
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
-from braid.protocol.messages import Refused
+from braid.protocol.messages import Failed, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from braid.broker.events import ClientLeft, Events
     from braid.broker.settings import BrokerSettings
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
-    from braid.protocol.messages import Message
+    from braid.protocol.messages import Acknowledgement, Message, Settled
 
-__all__ = ["Counters", "Postroom"]
+__all__ = ["REASON_LENGTH_MAX", "Counters", "Postroom"]
 
+# An error may quote a filter; so many characters of it are told.
+REASON_LENGTH_MAX = 4_096
 # Of what is left out together, so many sequence numbers are named.
 SHOWN_MAX = 16
 
@@ -74,8 +77,9 @@ class Counters:
 class Postroom:
     """Collects what a turn leads to."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, events: Events) -> None:
         self.settings = settings
+        self._events = events
         self.counters = Counters()
         self.quotas = Quotas()
         """What each principal has of what it may have only so much of."""
@@ -83,14 +87,12 @@ class Postroom:
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
         self._changed: dict[Party, None] = {}
-        self._unacknowledged: dict[Party, None] = {}
+        self.unacknowledged: dict[Party, None] = {}
+        """Those who are told in a while how far what they sent has come."""
         self.acknowledge_at_us: int | None = None
         """When waiting acknowledgements go out at the latest."""
-        self.when_due: Callable[[int], None] = lambda at_us: None
-        """Called when that becomes known."""
-
-        self.when_left_out: Callable[[Party, PublicationBatch], None] = lambda party, batch: None
-        """Called with publications that are too large for a party, before nobody waits for them any more."""
+        self.deadline_us = 0
+        """When the next turn is due at the latest."""
 
     # What the desks say.
 
@@ -125,12 +127,12 @@ class Postroom:
 
     def acknowledge_later(self, party: Party) -> None:
         """Acknowledge what has come from a party in a while, together with what else may come."""
-        if party not in self._unacknowledged:
-            self._unacknowledged[party] = None
+        if party not in self.unacknowledged:
+            self.unacknowledged[party] = None
             party.channel.telling = True
             if self.acknowledge_at_us is None:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
-                self.when_due(self.acknowledge_at_us)
+                self.deadline_us = min(self.deadline_us, self.acknowledge_at_us)
 
     def offer(self, party: Party, body: Body, care: Release | None) -> None:
         """Put something in line that somebody may care for."""
@@ -141,6 +143,21 @@ class Postroom:
         """End a connection and tell its other side why."""
         self.effects.append(Send(connection, [Frame(0, Refused(code, reason, self.settings.broker_id))]))
         self.effects.append(Close(connection, reason))
+
+    def fail(self, party: Party, request: int, error: Exception) -> None:
+        """Answer a request with what was wrong with it."""
+        code = error.code if isinstance(error, RequestRefusedError) else "filter"
+        self.tell(party, Failed(request, code, str(error)[:REASON_LENGTH_MAX]))
+        if code in ("denied", "limit"):
+            principal = party.principal.name if isinstance(party, Client) else party.name
+            self.audit(
+                "warning",
+                "request refused",
+                party=party.name,
+                principal=principal,
+                code=code,
+                reason=str(error),
+            )
 
     # Publications and those who are behind.
 
@@ -209,7 +226,7 @@ class Postroom:
             self.counters.dropped += channel.drop_oldest(bytes_max + others_bytes, target)
         elif target == _DISCONNECT and client.connection is not None:
             self.refuse(client.connection, "slow", "the client fell too far behind, as it had allowed for")
-            client.connection = None  # the driver's `Closed` ends the party
+            client.send_away()  # the driver's `Closed` ends the party
         waiting_bytes = channel.waiting_bytes_of(target)
         destination = client.destinations.get(target)
         if waiting_bytes > bytes_max and destination is not None:
@@ -266,11 +283,12 @@ class Postroom:
         """The subscriptions of a client that hold up others and have not moved for too long."""
         if not isinstance(party, Client):
             return []
+        behind = party.behind
+        if not behind:
+            return behind
         since_us = self.now_us - self.settings.stall_us_max
         return [
-            each
-            for each in party.behind
-            if each.behind_since_us is not None and each.behind_since_us < since_us
+            each for each in behind if each.behind_since_us is not None and each.behind_since_us < since_us
         ]
 
     def open(self, bottleneck: Bottleneck) -> None:
@@ -285,8 +303,28 @@ class Postroom:
             if isinstance(reason, Bottleneck):
                 reason.forget(party)
         self._changed.pop(party, None)
-        self._unacknowledged.pop(party, None)
+        self.unacknowledged.pop(party, None)
         party.channel.telling = False
+
+    def acknowledged(self, party: Party, message: Acknowledgement) -> None:
+        """A peer says how far it has come."""
+        received_before = party.channel.peer_received
+        for release in party.channel.acknowledged(message):
+            release()
+        self.caught_up(party, moves=party.channel.peer_received > received_before)
+        self._changed[party] = None
+
+    def settled_apart(self, party: Party, message: Settled) -> None:
+        """A peer says that single frames are settled."""
+        for release in party.channel.settled_apart(message.frames):
+            release()
+        self.caught_up(party)
+
+    def client_left(self, event: ClientLeft) -> None:
+        """What a client was to get is nobody's care any more."""
+        self.forget(event.client)
+        for release in event.client.channel.abandon():
+            release()
 
     # The end of a turn.
 
@@ -294,7 +332,7 @@ class Postroom:
         """Everything this turn leads to."""
         if self.acknowledge_at_us is not None and self.now_us >= self.acknowledge_at_us:
             self.acknowledge_at_us = None
-            overdue, self._unacknowledged = self._unacknowledged, {}
+            overdue, self.unacknowledged = self.unacknowledged, {}
             for party in overdue:
                 party.channel.telling = False
                 self._write(party, acknowledge=True)
@@ -317,7 +355,7 @@ class Postroom:
         left_out, party.channel.left_out = party.channel.left_out, []
         for batch, care in left_out:
             self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
-            self.when_left_out(party, batch)
+            self._events.tell(LeftOut(party, batch))
             if care is not None:
                 care()
 
@@ -353,7 +391,7 @@ class Postroom:
             told = party.channel.acknowledgement()
             if told is not None:
                 frames.append(Frame(0, told))
-            self._unacknowledged.pop(party, None)
+            self.unacknowledged.pop(party, None)
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)

@@ -13,6 +13,8 @@ from braid.broker.access import ANONYMOUS
 from braid.errors import RequestRefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from braid.broker.access import Principal
 
 __all__ = ["PUBLISHER_REST_US", "Quotas"]
@@ -58,6 +60,11 @@ class Quotas:
         if held is None:
             held = self._principals[name] = _Held(now_us)
         return held
+
+    def held(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
+        """How many connections, subscriptions and logs each principal has."""
+        for name, held in self._principals.items():
+            yield name, (held.connections, held.subscriptions, held.logs)
 
     # Connections.
 

@@ -1,18 +1,19 @@
 """Who has just come through the door?
 
 Every connection begins with a greeting. Until it is done nothing else is accepted from it, and it has
-only so long. Clients become a party of their own; brokers get the link they had.
+only so long. Clients become a party of their own. Of brokers it is only found out here who they are: what
+becomes of their links, `LinkDesk` and `MeshDesk` decide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
 from braid.broker.admission import NOBODY, Admission, WrongTokens
-from braid.broker.parties import Client, Link, SoftLink
+from braid.broker.on_link import NO_OFFER, Offer
+from braid.broker.parties import Client
 from braid.broker.settings import checked_broker_id
 from braid.errors import (
     AccessDeniedError,
@@ -22,20 +23,21 @@ from braid.errors import (
     RequestRefusedError,
 )
 from braid.protocol import Frame
-from braid.protocol.effects import Close, Greeted, Send
-from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
-from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Hello, Introduction, Refused, Welcome
+from braid.protocol.effects import Close, Send
+from braid.protocol.messages import PROTOCOL_VERSION, Hello, Introduction, Refused, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from braid.broker.access import AccessPolicy, Principal
+    from braid.broker.connections import Connections
+    from braid.broker.dialling import Dialling
+    from braid.broker.events import ClientLeft
     from braid.broker.identities import Identities
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
-    from braid.broker.parties import Party
+    from braid.broker.parties import Link, Party, SoftLink
     from braid.broker.postroom import Postroom
-    from braid.broker.settings import BrokerSettings
     from braid.protocol.inputs import Opened
     from braid.protocol.messages import Message, SoftWord
 
@@ -51,10 +53,8 @@ class Visitor:
 
     opened: Opened
     since_us: int
-    told_reach: frozenset[str] = frozenset()
-    """The brokers that our greeting said can be reached through us."""
-    offered: str = ""
-    """The session that our greeting asked to go on with."""
+    offer: Offer = NO_OFFER
+    """What our greeting said of the link that may be there."""
     admission: Admission = NOBODY
     refusal: AuthenticationError | None = None
     """What it hears at `refused_at_us`, if it showed a wrong token."""
@@ -68,73 +68,90 @@ class Reception:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         incarnation: str,
         identities: Identities,
         access: AccessPolicy,
         postroom: Postroom,
+        connections: Connections,
+        neighbours: Mapping[str, Link],
         links: LinkDesk,
         mesh: MeshDesk,
-        changed: Callable[[Party], None],
+        dialling: Dialling,
+        guard: Callable[..., None],
     ) -> None:
-        self.visitors: dict[int, Visitor] = {}
-        self.parties: dict[int, Party] = {}
-        self.clients: dict[Client, None] = {}
-        self.closed = False
+        """
+        Args:
+            incarnation: of this broker.
+            identities: know whether a neighbour is who it says.
+            access: who may do what.
+            postroom: where answers go.
+            connections: who is here.
+            neighbours: the links by their names.
+            links: take over the greetings of neighbours.
+            mesh: takes over those of soft links.
+            dialling: dials where a neighbour should be.
+            guard: runs what a visitor's mistake may end, which then ends that connection.
+        """
+        self._closed = False
         """Nobody new is let in."""
-        self._settings = settings
+        self._settings = postroom.settings
         self._incarnation = incarnation
         self._identities = identities
         self.access = access
         """Who may do what; `use_access` puts another one in its place."""
-        self.admissions: dict[int, Admission] = {}
-        """How those were let in who are here, by connection."""
         self._wrong_tokens = WrongTokens()
         self.refused: dict[int, Visitor] = {}
         """Visitors that showed a wrong token and wait to hear so."""
         self._postroom = postroom
+        self._connections = connections
+        self._neighbours = neighbours
         self._links = links
         self._mesh = mesh
-        self._changed = changed
+        self._dialling = dialling
+        self._guard = guard
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
-        mesh.when_let_go = self._let_go
+
+    def close(self) -> None:
+        """Let nobody new in."""
+        self._closed = True
 
     def opened(self, opened: Opened) -> None:
         """A connection is there."""
         if opened.dialled is None:
-            if self.closed:
+            if self._closed:
                 self._postroom.refuse(opened.connection, "closing", "this broker is shutting down")
                 return
-            if len(self.visitors) + len(self.parties) >= self._settings.connections_max:
+            if len(self._connections) >= self._settings.connections_max:
                 self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
         soft = opened.soft
         if soft and not self._mesh.awaits(opened.dialled):
             self._postroom.effect(Close(opened.connection, "the soft link is not to be"))
             return
-        visitor = self.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        visitor = self._connections.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
         if opened.dialled is not None:
-            link = self._links.dialling.resumable(opened.dialled) if not soft else None
-            visitor.told_reach = self._links.reach(link) if not soft else frozenset()
-            visitor.offered = link.agreed if link is not None else ""
+            visitor.admission = Admission(certificate=opened.certificate)
+            offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
                 self._settings.broker_id,
                 self._incarnation,
                 self._settings.link_token or None,
-                resumes=visitor.offered,
-                received=link.channel.received if link is not None else 0,
+                resumes=offer.session,
+                received=offer.received,
                 credit=self._settings.link.window_bytes,
                 address=self._settings.address,
-                brokers=sorted(visitor.told_reach),
+                brokers=sorted(offer.reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
                 proofs=self._mesh.proofs(opened.dialled)
                 if soft
-                else self._identities.proofs(self._links.links, self._incarnation),
+                else self._identities.proofs(self._neighbours),
+                ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
+                returned=self._identities.returned() if not soft else {},
             )
             self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
 
@@ -145,10 +162,10 @@ class Reception:
             RemoteProtocolError: that is no way to greet.
             RequestRefusedError: it is not let in.
         """
-        visitor = self.visitors[connection]
+        visitor = self._connections.visitors[connection]
         if visitor.opened.dialled is not None:
             if visitor.opened.soft:
-                return self._soft_welcomed(connection, visitor.opened.dialled, message)
+                return self._soft_welcomed(connection, visitor, visitor.opened.dialled, message)
             if isinstance(message, Refused):
                 self._postroom.note(
                     "error",
@@ -158,12 +175,7 @@ class Reception:
                     reason=message.reason,
                 )
                 self._postroom.effect(Close(connection, message.reason))
-                if message.code in ("loop", "double"):
-                    self._links.dialling.met(visitor.opened.dialled, message.name)
-                    refuser = self._links.links.get(message.name)
-                    if refuser is not None and self._links.dialling.is_at(visitor.opened.dialled, refuser):
-                        self._links.moved(message.name)
-                    self._links.tell_reach()
+                self._links.refused(visitor.opened.dialled, message)
                 return None
             if not isinstance(message, Welcome):
                 raise RemoteProtocolError(f"a Welcome was expected, not a {type(message).__name__}")
@@ -171,7 +183,7 @@ class Reception:
         if not isinstance(message, Hello):
             raise RemoteProtocolError(f"a Hello was expected, not a {type(message).__name__}")
         _require_version(message.version)
-        if self.closed:
+        if self._closed:
             raise RequestRefusedError("this broker is shutting down", "closing")
         if (
             not 0 < len(message.name) <= NAME_LENGTH_MAX
@@ -189,8 +201,8 @@ class Reception:
             if not self.access.is_open and principal.name != message.name:
                 raise AccessDeniedError(f"this principal may not link as the broker {message.name!r}")
             if message.role == "soft":
-                return self._soft(connection, message)
-            return self._broker(connection, message)
+                return self._soft(connection, visitor, message)
+            return self._broker(connection, visitor, message)
         if message.role != "client":
             raise RemoteProtocolError(f"a role is 'client', 'broker' or 'soft', not {message.role!r}")
         self._postroom.quotas.connect(principal, self._postroom.now_us)
@@ -201,11 +213,11 @@ class Reception:
             principal,
             RateLimiter(principal.limits, self.requests_of(principal)),
             self._settings.client,
-            self._changed,
+            self._postroom.changed,
             message.secret,
+            message.incarnation,
         )
-        self._enter(connection, client, message.frame_bytes_max)
-        self.clients[client] = None
+        self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         client.channel.restart(message.credit)
         self._postroom.aside(
             client,
@@ -214,7 +226,7 @@ class Reception:
                 self._settings.broker_id,
                 self._incarnation,
                 credit=client.channel.credit_to_grant,
-                frame_bytes_max=self._taken_from(client),
+                frame_bytes_max=self._connections.taken_from(client),
                 address=self._settings.address,
                 principal=principal.name if principal.name != ANONYMOUS else "",
             ),
@@ -255,7 +267,7 @@ class Reception:
         """Those who showed wrong tokens and have waited long enough."""
         due = []
         for connection, visitor in list(self.refused.items()):
-            if connection not in self.visitors:
+            if connection not in self._connections.visitors:
                 del self.refused[connection]  # it has gone
             elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
                 del self.refused[connection]
@@ -267,205 +279,79 @@ class Reception:
         self.access = access
         self._requests.clear()
 
-    def _broker(self, connection: int, hello: Hello) -> Link | None:
+    def _broker(self, connection: int, visitor: Visitor, hello: Hello) -> Link:
         checked = _checked_id(hello.name)
-        self._links.require_other(checked)
-        known = self._links.links.get(checked)
+        known = self._neighbours.get(checked)
         if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
-            self._links.dialling.verify(known)
+            self._identities.take_ticket(checked, hello.ticket)
+            self._dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {checked!r} was met before, and nothing proves that this is the same one; it is "
                 f"dialled at {known.address or 'no address'}. If it was set up anew elsewhere: "
                 f"'braid overlay forget {checked}'",
                 "identity",
             )
-        if known is not None and known.connection is not None:
-            if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
-                # One that was started again comes from where it was.
-                raise RequestRefusedError(
-                    f"there is a broker {checked!r} at {known.address} already; ids must differ", "taken"
-                )
-            if not self._links.prefer(known, dialled=False):
-                raise RequestRefusedError("there is a connection between us already", "double")
-            self._replace(known)
-        try:
-            self._links.require_no_loop(checked, hello.brokers)
-        except RequestRefusedError:
-            self._links.moved(checked)
-            raise
-        link, resumed = self._links.accepted(hello)
-        link.dialled = False
-        self._enter(connection, link, hello.frame_bytes_max)
-        reach = self._links.reach(link)
-        self._postroom.aside(
-            link,
-            Welcome(
-                PROTOCOL_VERSION,
-                self._settings.broker_id,
-                self._incarnation,
-                resumes=link.agreed if resumed else "",
-                received=link.channel.received,
-                credit=link.channel.credit_to_grant,
-                frame_bytes_max=self._settings.frame_bytes_max,
-                address=self._settings.address,
-                brokers=sorted(reach),
-                delta=self._settings.delta,
-                session=link.agreed,
-                proofs=self._identities.proofs([link.name], self._incarnation),
-            ),
-        )
-        link.told_reach = reach
-        self._begun(link, resumed, hello.delta)
-        return link
+        proofs = self._identities.proofs([checked])
+        return self._linked(*self._links.accept(connection, hello, visitor.admission, proofs))
 
-    def _begun(self, link: Link, resumed: bool, delta: int) -> None:
-        self._links.begun(link, resumed, delta)
-        key = self._identities.key_for(link.name)
-        if key and not resumed:
-            self._postroom.tell(link, Introduction(key))
+    def _linked(self, link: Link, resumed: bool) -> Link:
+        """A greeting has ended with a link."""
+        if not resumed:
+            key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
+            self._postroom.tell(link, Introduction(key, ticket))
         self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
+        return link
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
-        if not self._links.dialling.wanted(address, welcome.name):
-            # We were detached while the connection was being made.
-            goodbye = Goodbye("detached", detach=True)
-            self._postroom.effect(Send(connection, [Frame(0, goodbye)]))
-            self._postroom.effect(Close(connection, "detached"))
-            return None
-        self._links.require_other(_checked_id(welcome.name))
-        known = self._links.links.get(welcome.name)
-        dialling = self._links.dialling
+        known = self._links.links.get(_checked_id(welcome.name))
         if (
             known is not None
             and self.access.is_open
-            and not dialling.is_at(address, known)
+            and not self._dialling.is_at(address, known)
             and not self._identities.convincing(known, welcome)
         ):
-            dialling.verify(known)
+            self._dialling.verify(known)
             raise RequestRefusedError(
                 f"a broker {welcome.name!r} was met elsewhere before, and nothing proves that the one at "
                 f"{address} is the same; ids must differ. If it was set up anew there: "
                 f"'braid overlay forget {welcome.name}'",
                 "identity",
             )
-        dialling.met(address, welcome.name)
-        if known is not None and known.connection is not None:
-            same = known.incarnation == welcome.incarnation
-            if same and not self._links.prefer(known, dialled=True):
-                self._links.tell_reach()
-                self._postroom.effect(Close(connection, "there is a connection between us already"))
-                return None
-            self._replace(known)
-        try:
-            self._links.require_no_loop(welcome.name, welcome.brokers)
-        except RequestRefusedError:
-            self._links.moved(welcome.name)
-            self._links.tell_reach()
-            raise
-        link, resumed = self._links.welcomed(address, welcome, visitor.offered)
-        link.dialled = True
-        link.told_reach = visitor.told_reach
-        self._enter(connection, link, welcome.frame_bytes_max)
-        self._begun(link, resumed, welcome.delta)
-        return link
+        linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
+        return self._linked(*linked) if linked is not None else None
 
-    def heard_word(
-        self, link: Link, message: SoftWord, guard: Callable[[int, Callable[[], object]], None]
-    ) -> None:
-        """A broker says that it opens a soft link, which may have come before its word.
-
-        Args:
-            link: who passes it on.
-            message: what it says.
-            guard: runs what a visitor's mistake may end, which then ends that connection.
-        """
-        self._mesh.words.hear(link, message)
-        for connection, visitor in list(self.visitors.items()):
+    def heard_word(self, link: Link, message: SoftWord) -> None:
+        """A broker says that it opens a soft link, which may have come before its word."""
+        self._mesh.hear_word(link, message)
+        for connection, visitor in list(self._connections.visitors.items()):
             if visitor.soft is not None and visitor.soft.name == message.sender:
-                guard(connection, partial(self._soft, connection, visitor.soft))
+                self._guard(connection, self._soft, connection, visitor, visitor.soft)
 
-    def _soft(self, connection: int, hello: Hello) -> SoftLink | None:
+    def _soft(self, connection: int, visitor: Visitor, hello: Hello) -> SoftLink | None:
         """Another broker opens a soft link to us; None if the word that proves that is still to come."""
-        self._links.require_other(_checked_id(hello.name))
-        self._mesh.require_sight(hello.name)
-        if self.access.is_open and not self._mesh.words.proved(hello):
-            self.visitors[connection].soft = hello
-            return None
-        soft = self._mesh.accepted(hello)
-        self._enter(connection, soft, hello.frame_bytes_max)
-        self._postroom.aside(
-            soft,
-            Welcome(
-                PROTOCOL_VERSION,
-                self._settings.broker_id,
-                self._incarnation,
-                credit=soft.channel.credit_to_grant,
-                frame_bytes_max=self._settings.frame_bytes_max,
-                address=self._settings.address,
-                delta=self._settings.delta,
-            ),
-        )
-        self._mesh.entered(soft)
+        if _checked_id(hello.name) == self._settings.broker_id:
+            raise RemoteProtocolError(f"this broker is called {hello.name!r} too; ids must differ")
+        soft = self._mesh.accept(connection, hello, visitor.admission, by_word=self.access.is_open)
+        if soft is None:
+            visitor.soft = hello
         return soft
 
-    def _let_go(self, connection: int) -> None:
-        """A soft link has been closed here: its end is no news any more."""
-        self.parties.pop(connection, None)
-
-    def _soft_welcomed(self, connection: int, address: str, message: Message) -> SoftLink | None:
+    def _soft_welcomed(
+        self, connection: int, visitor: Visitor, address: str, message: Message
+    ) -> SoftLink | None:
         """The answer to a soft link of ours."""
         soft = None
-        frame_bytes_max = 0
         if isinstance(message, Welcome):
             _require_version(message.version)
-            frame_bytes_max = message.frame_bytes_max
-            soft = self._mesh.welcomed(address, message)
+            soft = self._mesh.welcomed(connection, address, message, visitor.admission)
         else:
-            self._mesh.dial_failed(address)
+            self._mesh.not_to_be(address)
         if soft is None:
             # Its end is no news any more: the same address may have been dialled again by then.
-            del self.visitors[connection]
+            del self._connections.visitors[connection]
             self._postroom.effect(Close(connection, "the soft link is not to be"))
-            return None
-        self._enter(connection, soft, frame_bytes_max)
-        self._mesh.entered(soft)
         return soft
-
-    def _replace(self, link: Link) -> None:
-        """The connection a link has is given up for a new one."""
-        if link.connection is not None:
-            del self.parties[link.connection]
-            self._postroom.effect(Close(link.connection, "another connection has taken over"))
-            self._links.disconnected(link)
-
-    def _taken_from(self, client: Client) -> int:
-        """The largest frame that is read from a client: one that can be passed on to everybody."""
-        return min(carried_bytes(self._settings.frame_bytes_max), client.principal.limits.frame_bytes_max)
-
-    def _enter(self, connection: int, party: Party, frame_bytes_max: int) -> None:
-        """A visitor has become a party that reads frames of so many bytes; 0: it does not say."""
-        visitor = self.visitors.pop(connection)
-        self.admissions[connection] = (
-            visitor.admission
-            if visitor.opened.dialled is None
-            else Admission(certificate=visitor.opened.certificate)
-        )
-        self.parties[connection] = party
-        taken_bytes = self._settings.frame_bytes_max
-        kind = "broker"
-        if isinstance(party, SoftLink):
-            kind = "soft"
-        elif isinstance(party, Client):
-            kind = "client"
-            taken_bytes = self._taken_from(party)
-        self._postroom.effect(Greeted(connection, taken_bytes, kind, party.name))
-        silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
-        party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
-        party.connection = connection
-        party.heard_at_us = self._postroom.now_us
-        party.pinged = False
-        party.outside.clear()
 
     def requests_of(self, principal: Principal) -> RequestRate:
         """What all connections of a principal ask for together."""
@@ -475,9 +361,9 @@ class Reception:
             self._requests[principal.name] = known
         return known
 
-    def left(self, client: Client) -> None:
+    def left(self, event: ClientLeft) -> None:
         """A client has gone."""
-        self.clients.pop(client, None)
+        client = event.client
         now_us = self._postroom.now_us
         held = len(client.subscriptions)
         self._postroom.quotas.leave(client.principal, held, client.own_publisher, now_us)
@@ -489,7 +375,11 @@ class Reception:
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""
         oldest = self._postroom.now_us - self._settings.handshake_us_max
-        return [connection for connection, visitor in self.visitors.items() if visitor.since_us < oldest]
+        return [
+            connection
+            for connection, visitor in self._connections.visitors.items()
+            if visitor.since_us < oldest
+        ]
 
 
 def _require_version(version: int) -> None:

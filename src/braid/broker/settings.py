@@ -38,7 +38,7 @@ def checked_strategy(name: str, delta: int) -> str:
     return name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerSettings:
     """The choices of one broker."""
 
@@ -48,6 +48,9 @@ class BrokerSettings:
     """Where neighbours and clients can reach it, as it is told to others."""
     neighbours: tuple[str, ...] = ()
     """Addresses of brokers to link to. One side of a link is enough. The network must stay a tree."""
+    expected: tuple[str, ...] = ()
+    """Ids of neighbours that link to this one. A broker that has lost its data, or keeps none, does not know
+    them otherwise, and would give receipts and answers that hold for those only whom it has met again."""
     link_token: str = ""
     """The token that this broker shows to its neighbours, if they ask for one. A certificate is better: it
     never crosses the wire."""
@@ -83,6 +86,10 @@ class BrokerSettings:
     """Publications kept for one neighbour. Beyond it those who send them get no more credit, and while the
     link is down the oldest that are not acknowledged delivery are dropped. Copies that SB may send over any
     link have half as much beside that; beyond it they go along the tree."""
+    link_messages_max: int = 10_000
+    """Messages other than publications that wait for a neighbour whose link is down. Beyond it the session is
+    given up, and the next one begins with everything anew. Higher: longer outages that cost nothing when they
+    end, more memory."""
     client_queue_bytes_max: int = 16 * 1024 * 1024
     """Publications waiting for one client. Beyond it the subscription's own choice decides."""
     stall_us_max: int = 30_000_000
@@ -134,6 +141,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         checked_broker_id(self.broker_id)
+        if self.broker_id in {checked_broker_id(name) for name in self.expected}:
+            raise ConfigurationError(f"{self.broker_id} cannot be expected as its own neighbour")
         if self.delta == 0:
             object.__setattr__(self, "delta", STRATEGIES.get(self.strategy, 1))
         if not 1 <= self.delta <= DELTA_MAX:
@@ -148,6 +157,7 @@ class BrokerSettings:
             "log_publishers_max",
             "frame_bytes_max",
             "link_queue_bytes_max",
+            "link_messages_max",
             "client_queue_bytes_max",
         ):
             if getattr(self, name) < 1:

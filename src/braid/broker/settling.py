@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from braid.broker.parties import Party
     from braid.matching.columns import IntArray
@@ -126,10 +126,22 @@ class SettleLine:
         apart, self._apart = self._apart, []
         return [frame for frame in apart if frame > self._channel.settled]
 
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        for sequence, pending in self.waiting.items():
+            if pending.done:
+                yield f"frame {sequence} is settled and still waited for"
+            if not self._channel.settled < sequence <= self._channel.received:
+                yield (
+                    f"frame {sequence} is waited for, where {self._channel.settled} are settled "
+                    f"of {self._channel.received} that came"
+                )
+
     def clear(self) -> None:
         """The sender's session has ended: nobody waits for these any more."""
         self.waiting.clear()
         self._apart.clear()
+        self._first_before = 0
 
 
 class Unsettled:

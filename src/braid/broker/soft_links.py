@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from braid.broker.soft_link_life import SoftLinkStep
 from braid.errors import RequestRefusedError
 
 if TYPE_CHECKING:
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["SoftLinks"]
 
 
+# A soft link that is no longer wanted may take this many reviews to deliver what it has.
+RETIRING_REVIEWS_MAX = 2
+
+
 class SoftLinks:
-    """The soft links of one broker, counted against its fanout.
+    """The soft links of one broker, counted against its fanout; the owner of their lives.
 
     Args:
         broker: this broker.
@@ -39,11 +44,74 @@ class SoftLinks:
         """Those that others opened to it."""
         self.retiring: dict[SoftLink, int] = {}
         """Those it opened and wants no more, with the reviews they have left to deliver what they have."""
-        self.dialling: dict[str, str] = {}
-        """Those under way: the address that was dialled, and the broker it is for."""
+        self.dialling: dict[str, SoftLink] = {}
+        """Those under way, by the address that was dialled."""
         self.fanout = fanout
         self._broker = broker
         self._primary = primary
+
+    # Their lives.
+
+    def dialled(self, soft: SoftLink) -> None:
+        """One of ours is under way."""
+        self.dialling[soft.address] = soft
+
+    def give_up(self, soft: SoftLink) -> None:
+        """One that was under way is not to be."""
+        soft.step(SoftLinkStep.GIVEN_UP)
+        del self.dialling[soft.address]
+
+    def enter(self, soft: SoftLink) -> None:
+        """Both ends have agreed on one."""
+        soft.step(SoftLinkStep.ENTERED)
+        if soft.outgoing:
+            del self.dialling[soft.address]
+            self.outgoing[soft.name] = soft
+        else:
+            self.incoming[soft.name] = soft
+
+    def retire(self, broker: str) -> bool:
+        """Use one of ours no more; returns whether there was one."""
+        soft = self.outgoing.get(broker)
+        if soft is None:
+            return False
+        soft.step(SoftLinkStep.UNWANTED)
+        del self.outgoing[broker]
+        self.retiring[soft] = RETIRING_REVIEWS_MAX
+        return True
+
+    def age(self) -> None:
+        """A review has come: those that retire have one less left."""
+        for soft, reviews in self.retiring.items():
+            self.retiring[soft] = max(0, reviews - 1)
+
+    def reinstate(self, broker: str) -> SoftLink | None:
+        """One that was to be closed is wanted after all; None if it is not there any more."""
+        soft = next(
+            (each for each in self.retiring if each.name == broker and each.connection is not None), None
+        )
+        if soft is not None:
+            soft.step(SoftLinkStep.WANTED)
+            del self.retiring[soft]
+            self.outgoing[broker] = soft
+        return soft
+
+    def leave(self, soft: SoftLink) -> None:
+        """This broker has said goodbye; the driver says when the connection has ended."""
+        soft.step(SoftLinkStep.GOODBYE)
+
+    def closed(self, soft: SoftLink) -> bool:
+        """One has ended; returns whether publications could take it until now."""
+        soft.step(SoftLinkStep.DISCONNECTED)
+        if self.retiring.pop(soft, None) is not None:
+            return False
+        mine = self.outgoing if soft.outgoing else self.incoming
+        if mine.get(soft.name) is not soft:
+            return False
+        del mine[soft.name]
+        return True
+
+    # Room.
 
     @property
     def held(self) -> int:
@@ -86,10 +154,10 @@ class SoftLinks:
             RequestRefusedError: we are opening that link ourselves, or there is no room.
         """
         before = self.outgoing.get(broker) or self.incoming.get(broker)
-        for address in [address for address, name in self.dialling.items() if name == broker]:
+        for under_way in [soft for soft in self.dialling.values() if soft.name == broker]:
             if self._broker < broker:
                 raise RequestRefusedError(f"{self._broker!r} is opening this link itself", "linked")
-            del self.dialling[address]
+            self.give_up(under_way)
         if before is None and not self.free:
             raise RequestRefusedError(f"this broker has all the {self.fanout} links it may have", "full")
         return before

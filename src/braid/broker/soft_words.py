@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from braid.protocol.messages import SoftWord
 
 if TYPE_CHECKING:
-    from braid.broker.on_link import LinkDesk
+    from collections.abc import Callable, Mapping
+
     from braid.broker.parties import Link
     from braid.broker.postroom import Postroom
+    from braid.broker.reachability import Reachability
     from braid.protocol.messages import Hello
 
 __all__ = ["SoftWords"]
@@ -29,10 +31,25 @@ WORD_LENGTH_MAX = 64
 class SoftWords:
     """The words of soft links that are about to be opened, from here and to here."""
 
-    def __init__(self, broker_id: str, postroom: Postroom, links: LinkDesk) -> None:
-        self._broker_id = broker_id
+    def __init__(
+        self,
+        postroom: Postroom,
+        links: Mapping[str, Link],
+        reachability: Reachability,
+        new_word: Callable[[], str],
+    ) -> None:
+        """
+        Args:
+            postroom: where messages to neighbours go.
+            links: the neighbours by their names.
+            reachability: knows the way to other brokers.
+            new_word: a word that nobody can guess.
+        """
+        self._broker_id = postroom.settings.broker_id
         self._postroom = postroom
         self._links = links
+        self._reachability = reachability
+        self._new_word = new_word
         self._given: dict[str, str] = {}
         """By broker, what it was told last."""
         self._heard: dict[str, str] = {}
@@ -40,7 +57,7 @@ class SoftWords:
 
     def send(self, receiver: str) -> None:
         """Tell a broker that a soft link from here is to come."""
-        word = self._given[receiver] = self._links.identities.new_session()
+        word = self._given[receiver] = self._new_word()
         self._pass_on(SoftWord(self._broker_id, receiver, word))
 
     def given(self, receiver: str) -> dict[str, str]:
@@ -55,15 +72,15 @@ class SoftWords:
         if message.receiver == self._broker_id:
             self._heard[message.sender] = message.word
             # Those who have gone will not come any more.
-            for broker in self._heard.keys() - self._links.reach(None):
+            for broker in self._heard.keys() - self._reachability.reach():
                 del self._heard[broker]
         elif message.receiver not in link.behind:
             self._pass_on(message)
 
     def _pass_on(self, message: SoftWord) -> None:
-        toward = self._links.toward(message.receiver)
+        toward = self._reachability.toward(message.receiver)
         if toward is not None:
-            self._postroom.aside(self._links.links[toward], message)
+            self._postroom.aside(self._links[toward], message)
 
     def proved(self, hello: Hello) -> bool:
         """Whether a soft link is opened by whom it says; its word is used up then."""

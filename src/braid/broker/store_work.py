@@ -39,12 +39,16 @@ class _State(Enum):
 class _Piece:
     """The work of one turn."""
 
-    __slots__ = ("operations", "state", "waiting")
+    __slots__ = ("asked", "operations", "refused", "state", "waiting")
 
     def __init__(self, operations: list[StoreOperation], waiting: list[Callable[[], None]]) -> None:
         self.operations = operations
         self.waiting = waiting
         self.state = _State.WAITING
+        self.asked = 0
+        """When it was last asked for, by the number of askings."""
+        self.refused = False
+        """Whether it is tried again."""
 
 
 class StoreWork:
@@ -56,6 +60,7 @@ class StoreWork:
         self._when_safe: list[Callable[[], None]] = []
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._tokens = 0
+        self._askings = 0
         self.broken = False
         """Some work can never be done: what waited for it is not safe, and only a new start can mend that."""
         self._retry_at_us: int | None = None
@@ -112,6 +117,8 @@ class StoreWork:
 
     def _ask_for(self, token: int, piece: _Piece) -> None:
         piece.state = _State.ASKED
+        self._askings += 1
+        piece.asked = self._askings
         self._postroom.effect(Persist(token, piece.operations))
 
     def persisted(self, answer: Persisted) -> None:
@@ -119,22 +126,34 @@ class StoreWork:
         piece = self._pieces.get(answer.token)
         if piece is None:
             return
-        behind_failure = self._retry_at_us is not None and answer.token != next(iter(self._pieces))
         if answer.error is None:
             piece.state = _State.DONE
-        elif answer.temporary or behind_failure:
+        elif answer.temporary or self._out_of_turn(piece):
             # After one failure those behind it may fail for no reason of their own: they would leave a gap.
-            piece.state = _State.WAITING
+            piece.state, piece.refused = _State.WAITING, True
             self._failed(answer.error)
         else:
             self.broken = True
             del self._pieces[answer.token]
             self._postroom.note("error", "the store failed", reason=answer.error)
-        if self._retry_at_us is not None and not behind_failure and piece.state is not _State.WAITING:
+        if self._retry_at_us is not None and piece.refused and piece.state is not _State.WAITING:
             self._works_again()
-        while self._pieces and next(iter(self._pieces.values())).state is _State.DONE:
+        first = piece
+        while self._pieces and (first := next(iter(self._pieces.values()))).state is _State.DONE:
             for then in self._pieces.popitem(last=False)[1].waiting:
                 then()
+        if piece.state is _State.DONE and first.state is _State.WAITING and self._retry_at_us is not None:
+            # All before it is done, so that there may be room in the store's own queue.
+            self._ask_for(next(iter(self._pieces)), first)
+
+    def _out_of_turn(self, piece: _Piece) -> bool:
+        """Whether something before this was refused, and so comes to the store behind it."""
+        for earlier in self._pieces.values():
+            if earlier is piece:
+                return False
+            if earlier.state is _State.WAITING or earlier.asked > piece.asked:
+                return True
+        return False
 
     def _failed(self, reason: str) -> None:
         if self._retry_at_us is None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Separate, Unsubscribe
+    from braid.routing import RoutingTables
 
 __all__ = ["StreamDesk"]
 
@@ -42,14 +43,15 @@ COPIES_MAX = 3
 class StreamDesk:
     """Gives subscriptions that are behind a class of their own."""
 
-    def __init__(self, postroom: Postroom, subscriptions: SubscriptionDesk) -> None:
+    def __init__(self, postroom: Postroom, subscriptions: SubscriptionDesk, tables: RoutingTables) -> None:
         self._postroom = postroom
         self._subscriptions = subscriptions
+        self._tables = tables
 
     def separate(self, client: Client, message: Separate) -> None:
         """A client wants copies of its own for one of its subscriptions."""
         key = client.subscriptions.get(message.key, "")
-        filter, former = self._subscriptions.tables.local(key) or (None, None)
+        filter, former = self._tables.local(key) or (None, None)
         try:
             if filter is None or not isinstance(former, ClientDestination):
                 raise RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
@@ -62,7 +64,7 @@ class StreamDesk:
                 raise RequestRefusedError(f"the stream {message.stream} has a subscription already")
             self._require_room(client, former)
         except RequestRefusedError as error:
-            self._subscriptions.fail(client, message.request, error)
+            self._postroom.fail(client, message.request, error)
             return
         stream = client.destinations.get(message.stream)
         if stream is None:
@@ -105,6 +107,7 @@ class StreamDesk:
         for name, request in separated.items():
             key = client.subscriptions.pop(name, None)
             if key is not None:
+                self._postroom.quotas.subscribed(client.principal, -1)
                 self._subscriptions.withdraw(key)
                 self._postroom.tell(client, Failed(request, "slow", reason))
         self._postroom.note(

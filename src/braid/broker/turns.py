@@ -36,7 +36,7 @@ from braid.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from braid.broker.parties import Party
@@ -63,6 +63,8 @@ _WORK = {
 FRAMES_PER_TURN = 512
 # To read a filter takes as much as to subscribe for every so many characters.
 CHARACTERS_PER_UNIT = 16
+# Publications of a batch that cost as much as a unit, beside the one for the batch.
+ROWS_PER_UNIT = 64
 # One read has no more frames than this. It only meets those whose driver reads on nevertheless.
 LINE_FRAMES_MAX = 200_000
 
@@ -90,6 +92,13 @@ class _Line:
     def open(self) -> bool:
         """Whether its answers are read: one who takes none is asked to wait."""
         return self.party.channel.writable
+
+    @property
+    def due_us(self) -> int | None:
+        """When it is to be served; None while it is not. Publications wait for neither rate nor reading."""
+        if self.frames and type(self.frames[0].body) is PublicationBatch:
+            return 0
+        return self.not_before_us if self.open else None
 
 
 class Turns:
@@ -166,7 +175,8 @@ class Turns:
                     break
                 connection, line = next(iter(self._clients.items()))
                 self._clients.move_to_end(connection)
-                if line.open and line.not_before_us <= self._postroom.now_us:
+                due_us = line.due_us
+                if due_us is not None and due_us <= self._postroom.now_us:
                     ready = True
                     budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
         self._find_due()
@@ -227,12 +237,8 @@ class Turns:
         return max(1, self.work - before)
 
     def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
-        """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
-        if len(frames) == 1 and type(frames[0].body) is PublicationBatch:  # by far the most frequent
-            handled = 1
-            self._batches(party, frames if party.channel.accept(frames[0]) else ())
-        else:
-            handled = self._handle_runs(party, frames, work_max)
+        """Handle as much as fits; returns how many frames that were. Reports always fit."""
+        handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
             if not party.line:
@@ -243,12 +249,17 @@ class Turns:
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle neighbouring frames of one kind together."""
         handled = 0
-        for kind, group in groupby(frames, key=_kind):
+        for kind, run in _runs(frames):
             if party.connection is None:
                 return len(frames)  # something before has ended it
-            run = list(group)
             if kind is PublicationBatch:
-                self._batches(party, [frame for frame in run if party.channel.accept(frame)])
+                # Also those of a client that may not ask for anything now: publications have their share.
+                fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
+                work_max -= work
+                self.work += work
+                self._batches(party, [frame for frame in run[:fitting] if party.channel.accept(frame)])
+                if fitting < len(run):
+                    return handled + fitting
             elif kind in _ROUTINE:
                 self._each(party, kind, run)
             else:
@@ -318,8 +329,8 @@ class Turns:
         if self._neighbours:
             self.due_us = now_us
             return
-        times = [max(now_us, line.not_before_us) for line in self._clients.values() if line.open]
-        self.due_us = min(times, default=None)
+        times = [line.due_us for line in self._clients.values()]
+        self.due_us = min((max(now_us, due_us) for due_us in times if due_us is not None), default=None)
 
     @property
     def _rest_us(self) -> int:
@@ -327,8 +338,33 @@ class Turns:
         return 3 * self._postroom.settings.heartbeat_us
 
 
+def _runs(frames: Sequence[Frame]) -> Iterable[tuple[type, Sequence[Frame]]]:
+    """Neighbouring frames of one kind, with that kind."""
+    if len(frames) == 1:  # by far the most frequent
+        return ((type(frames[0].body), frames),)
+    return ((kind, list(run)) for kind, run in groupby(frames, key=_kind))
+
+
 def _kind(frame: Frame) -> type:
     return type(frame.body)
+
+
+def _fitting_batches(run: Sequence[Frame], work_max: int) -> tuple[int, int]:
+    """How many batches may be handled now, one at least, and how much work they are.
+
+    Those that are made one, as `joined` does, cost as one.
+    """
+    work = 0
+    before = ""
+    for count, (_, batch) in enumerate(run):
+        if isinstance(batch, PublicationBatch):
+            if batch.publisher != before or batch.acknowledged:
+                work += ROWS_PER_UNIT
+                before = batch.publisher
+            work += batch.count
+        if work > work_max * ROWS_PER_UNIT and count:
+            return count, work_max
+    return len(run), work // ROWS_PER_UNIT
 
 
 def _work_of(frame: Frame) -> int:

@@ -11,11 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from braid.cli.extras import extra_for
 from braid.errors import BraidError
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["main", "run_command"]
 
 EXIT_ERROR = 2
 
@@ -24,9 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends with `SystemExit`."""
     from braid.cli.app import app
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    run_command(app, sys.argv[1:] if arguments is None else arguments, "braid")
+
+
+def run_command(command: typer.Typer, arguments: Sequence[str], name: str) -> None:
+    """Run one command with these words, and turn errors into one message; always ends with `SystemExit`."""
+    given = list(arguments)
     try:
-        app(args=given, prog_name="braid")
+        command(args=given, prog_name=name)
     except BraidError as error:
         sys.stderr.write(f"braid: {error}\n")
         sys.exit(EXIT_ERROR)

@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from braid.cli import reproduce, simulate
-from braid.cli.bench import bench
 from braid.cli.json_lines import OnError, decode, open_input
 from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
 from braid.cli.overlay import overlay
 from braid.cli.pipeline import pipeline
+from braid.cli.plugins import PASSED_ON, run_plugin
 from braid.cli.terminal import byte_progress, examples, json_text, say
 from braid.errors import BraidError, PublicationError
 
@@ -43,7 +43,6 @@ app = typer.Typer(
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
 )
-app.add_typer(bench, name="bench")
 app.add_typer(overlay, name="overlay")
 app.add_typer(pipeline, name="pipeline")
 app.command(epilog=examples(*simulate.EXAMPLES))(simulate.simulate)
@@ -58,6 +57,17 @@ def _show_version(wanted: bool) -> None:
 
         typer.echo(f"braid {version('braid-pubsub')}")
         raise typer.Exit
+
+
+@app.command(context_settings=PASSED_ON)
+def bench(context: typer.Context) -> None:
+    """Measure Braid against its rivals."""
+    run_plugin(
+        "bench",
+        context,
+        "the benchmarks are a distribution of their own, braid-bench; in a clone of Braid, install it with: "
+        "pip install --editable 'benchmarks[rivals]'",
+    )
 
 
 @app.callback()
@@ -329,40 +339,36 @@ def broker(
 
     Exit code 2: it could not be started.
     """
-    from braid.cli.config_file import default_text, make_configuration, override, read_values
-
     if print_config:
+        from braid.server.settings import default_text
+
         typer.echo(default_text(), nl=False)
         return
     from braid.cli.broker import run_broker
+    from braid.server import ServerSettings
 
-    values = read_values(config) if config is not None else {}
     run_broker(
-        make_configuration(
-            override(
-                values,
-                {
-                    ("broker", "broker_id"): broker_id,
-                    ("broker", "address"): address,
-                    ("broker", "neighbours"): tuple(neighbors) if neighbors else None,
-                    ("broker", "strategy"): strategy,
-                    ("broker", "delta"): delta,
-                    ("soft_links", "fanout"): fanout,
-                    ("listener", "listen"): listen,
-                    ("listener", "insecure"): insecure,
-                    ("store", "data_dir"): data_dir,
-                    ("directory", "url"): directory,
-                    ("access", "file"): access,
-                    ("tls", "certificate"): certificate,
-                    ("tls", "key"): key,
-                    ("tls", "authority"): authority,
-                    ("tls", "revocations"): revocations,
-                    ("log", "audit"): audit,
-                    ("http", "listen"): http,
-                    ("trace", "directory"): trace,
-                    ("log", "format"): log_format and log_format.value,
-                    ("log", "level"): log_level and log_level.value,
-                },
-            )
+        ServerSettings.of(
+            config,
+            broker_id=broker_id,
+            listen=listen,
+            address=address,
+            neighbours=neighbors or None,
+            strategy=strategy,
+            delta=delta,
+            fanout=fanout,
+            data_dir=data_dir,
+            directory=directory,
+            access=access,
+            tls_certificate=certificate,
+            tls_key=key,
+            tls_authority=authority,
+            tls_revocations=revocations,
+            http=http,
+            trace=trace,
+            audit=audit,
+            insecure=insecure,
+            log_format=log_format and log_format.value,
+            log_level=log_level and log_level.value,
         )
     )

@@ -22,7 +22,7 @@ from rich.markup import escape
 
 import braid
 from braid.cli.ticker import Ticker
-from braid.embedded import Bus, Subscription
+from braid.embedded import Bus, BusSubscription
 from braid.language import Filter, Publication
 from braid.matching import naive
 
@@ -123,7 +123,7 @@ class _Watcher:
         self.received.append(publication.sequence)
         self.last = publication
 
-    def receive_all(self, subscription: Subscription) -> None:
+    def receive_all(self, subscription: BusSubscription) -> None:
         for publication in subscription:
             self.receive(publication)
 

@@ -18,22 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from braid.cli.connection_options import (
-    BROKER_DEFAULT,
-    Authority,
-    Brokers,
-    Certificate,
-    Key,
-    Token,
-    tls_settings,
-)
+from braid.cli.connection_options import BROKER_DEFAULT, Brokers, Door, with_door
 from braid.cli.json_lines import decode, encode_lines, input_name, open_input, read_batches
 from braid.cli.terminal import say
 from braid.errors import BraidError, PublicationError, RequestRefusedError
 
 if TYPE_CHECKING:
     from braid.language import Publication
-    from braid.runtime.client_subscription import Subscription
+    from braid.runtime import DurableSubscription, Subscription
     from braid.runtime.sync_client import SyncClient
 
 __all__ = ["PUBLISH_EXAMPLES", "SUBSCRIBE_EXAMPLES", "publish", "subscribe"]
@@ -64,17 +56,12 @@ class _WhenFull(StrEnum):
     DISCONNECT = "disconnect"
 
 
-_Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to try to connect.")
-]
+_with_door = with_door(10.0, "How long to try to connect.")
 
 
+@_with_door
 def publish(
     broker: Brokers = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
     acknowledged: Annotated[
         bool,
         typer.Option(
@@ -112,7 +99,8 @@ def publish(
             help="Keeps --publisher with --epoch from other anonymous clients.",
         ),
     ] = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Publish JSON lines from standard input.
 
@@ -123,21 +111,20 @@ def publish(
     With --publisher and --epoch the same lines can be published again after a failure: what the broker has
     already is discarded, and counted.
     """
-    from braid.runtime.sync_client import connect_sync
+    from braid.runtime.connecting import connect_sync
 
-    tls = tls_settings(ca, certificate, key)
     delivery = "acknowledged" if acknowledged else "fast"
     count = 0
     try:
         with (
             connect_sync(
                 broker,
-                token=token,
-                tls=tls,
+                token=door.token,
+                tls=door.tls,
                 publisher=publisher,
                 epoch=epoch,
                 secret=secret,
-                timeout_s=timeout,
+                timeout_s=door.timeout_s,
                 reconnect_for_s=RECONNECT_FOR_S,
             ) as client,
             open_input("-") as source,
@@ -217,13 +204,10 @@ def _parts(document: Any) -> tuple[Any, bytes, str]:
         raise PublicationError(f"body_base64 cannot be read: {error}") from None
 
 
+@_with_door
 def subscribe(
     filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
     broker: Brokers = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many publications.")
     ] = None,
@@ -239,6 +223,13 @@ def subscribe(
             "--durable", metavar="NAME", help="The broker collects under this name while nobody listens."
         ),
     ] = None,
+    takeover: Annotated[
+        bool,
+        typer.Option(
+            "--takeover",
+            help="If another program reads --durable, it is to stop.",
+        ),
+    ] = False,
     secret: Annotated[
         str | None,
         typer.Option(
@@ -258,7 +249,8 @@ def subscribe(
             "--partial", help="Begin although links of the network are down; what they keep away is missed."
         ),
     ] = False,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     r"""Print publications that satisfy FILTER, one JSON object a line, as they arrive.
 
@@ -275,13 +267,12 @@ def subscribe(
     work = _print_publications(
         filter_text,
         broker,
-        {"token": token, "tls": tls_settings(ca, certificate, key), "timeout_s": timeout},
+        {"token": door.token, "tls": door.tls, "timeout_s": door.timeout_s},
         count=count,
         seconds=seconds,
         meta=meta,
         subscription={
-            "durable": durable,
-            "secret": secret,
+            **({"durable": durable, "secret": secret, "takeover": takeover} if durable is not None else {}),
             "when_full": when_full and when_full.value,
             "partial": partial,
         },
@@ -302,7 +293,7 @@ async def _print_publications(
     subscription: Mapping[str, Any],
 ) -> bool:
     """Print until the end; whether as many came as were asked for."""
-    from braid.runtime.client import connect
+    from braid.runtime.connecting import connect
 
     printed = 0
     with _Interruption() as interruption:
@@ -338,7 +329,11 @@ def _remaining(ends_at: float | None) -> float | None:
     return remaining
 
 
-async def _print_rows(source: Subscription, rows: Sequence[Publication], meta: bool) -> None:
+async def _print_rows(
+    source: Subscription | DurableSubscription, rows: Sequence[Publication], meta: bool
+) -> None:
+    from braid.runtime import DurableSubscription
+
     lines = encode_lines([_with_meta(row) if meta else _plain(row.attributes) for row in rows])
     # In a thread: whoever reads our output may be slow, and the broker wants to hear from us meanwhile.
     # Not interrupted in the middle: a line that was begun is finished, and acknowledged.
@@ -347,7 +342,7 @@ async def _print_rows(source: Subscription, rows: Sequence[Publication], meta: b
         await asyncio.shield(writing)
     finally:
         await writing
-        if source.durable is not None:
+        if isinstance(source, DurableSubscription):
             await source.acknowledge(_offset(rows[-1]))
 
 

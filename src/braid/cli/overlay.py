@@ -9,25 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from braid.cli.connection_options import (
-    BROKER_DEFAULT,
-    Authority,
-    Broker,
-    Certificate,
-    Key,
-    Token,
-    tls_settings,
-)
+from braid.cli.connection_options import BROKER_DEFAULT, Broker, Door, with_door
 from braid.cli.terminal import examples
 from braid.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from braid.cli.overlay_crawl import Door
 
 __all__ = ["overlay"]
 
@@ -39,19 +27,6 @@ overlay = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_Timeout = Annotated[
-    float,
-    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long one broker may take to answer."),
-]
-
-
-def _door(
-    token: str | None, ca: Path | None, certificate: Path | None, key: Path | None, timeout: float
-) -> Door:
-    from braid.cli.overlay_crawl import Door
-
-    return Door(token, tls_settings(ca, certificate, key), timeout)
-
 
 @overlay.command(
     epilog=examples(
@@ -60,15 +35,13 @@ def _door(
         "braid overlay show --dot | dot -Tsvg > network.svg",
     )
 )
+@with_door(3.0)
 def show(
     broker: Broker = BROKER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 3.0,
+    *,
+    door: Door,
 ) -> None:
     """Show the whole network as it is seen from one broker, with soft links where there are any.
 
@@ -79,7 +52,7 @@ def show(
 
     if as_json and as_dot:
         raise ConfigurationError("either --json or --dot")
-    network = asyncio.run(crawl(broker, _door(token, ca, certificate, key, timeout)))
+    network = asyncio.run(crawl(broker, door))
     if as_json:
         typer.echo(json.dumps(network.to_json(), indent=2, ensure_ascii=False))
     elif as_dot:
@@ -91,14 +64,12 @@ def show(
 
 
 @overlay.command(epilog=examples("braid overlay append --broker 127.0.0.1:7003 --to 127.0.0.1:7000"))
+@with_door(10.0)
 def append(
     broker: Broker,
     to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="The broker to hang it on.")],
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Hang a running broker that has no links on another one, and wait until the link is up.
 
@@ -107,18 +78,16 @@ def append(
     """
     from braid.cli.overlay_crawl import append_broker
 
-    linked = asyncio.run(append_broker(broker, to, _door(token, ca, certificate, key, timeout)))
+    linked = asyncio.run(append_broker(broker, to, door))
     typer.echo(f"{linked.broker} is linked to {linked.neighbour}")
 
 
 @overlay.command(epilog=examples("braid overlay detach --broker 127.0.0.1:7003"))
+@with_door(10.0)
 def detach(
     broker: Broker,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Take an outer broker without subscribers off the network; it goes on running alone.
 
@@ -126,21 +95,19 @@ def detach(
     """
     from braid.cli.overlay_crawl import ask
 
-    answer = asyncio.run(ask(broker, "detach", _door(token, ca, certificate, key, timeout)))
+    answer = asyncio.run(ask(broker, "detach", door))
     names = answer.get("detached_from") or []
     where = f"is detached from {', '.join(names)}" if names else "had no links"
     typer.echo(f"{answer.get('broker', broker)} {where}")
 
 
 @overlay.command(epilog=examples("braid overlay forget C --broker 127.0.0.1:7000"))
+@with_door(10.0)
 def forget(
     neighbour: Annotated[str, typer.Argument(metavar="ID", help="The neighbour that will not come back.")],
     broker: Broker = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Have a broker give up a neighbour that is gone for good, and drop what it keeps for it.
 
@@ -148,20 +115,17 @@ def forget(
     """
     from braid.cli.overlay_crawl import ask
 
-    door = _door(token, ca, certificate, key, timeout)
     answer = asyncio.run(ask(broker, "forget", door, neighbour=neighbour))
     dropped = answer.get("dropped_bytes", 0)
     typer.echo(f"{answer.get('broker', broker)} has forgotten {neighbour}; {dropped:,} bytes were dropped")
 
 
 @overlay.command(epilog=examples("braid overlay reload --broker 127.0.0.1:7000"))
+@with_door(10.0)
 def reload(
     broker: Broker = BROKER_DEFAULT,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Have a broker read its access file, certificates and revocation lists again, as SIGHUP does.
 
@@ -170,7 +134,7 @@ def reload(
     """
     from braid.cli.overlay_crawl import ask
 
-    answer = asyncio.run(ask(broker, "reload", _door(token, ca, certificate, key, timeout)))
+    answer = asyncio.run(ask(broker, "reload", door))
     ended = answer.get("connections_ended", 0)
     typer.echo(f"{answer.get('broker', broker)} has reloaded; {ended} connections were ended")
 
@@ -182,6 +146,7 @@ def reload(
         "braid overlay strategy S2 --broker 127.0.0.1:7000 --all",
     )
 )
+@with_door(10.0)
 def strategy(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="S0, S1, S2, SH or SB; left out, nothing changes.")
@@ -191,11 +156,8 @@ def strategy(
         bool, typer.Option("--all", help="Every broker of the network, not just this one.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 10.0,
+    *,
+    door: Door,
 ) -> None:
     """Say by which strategy publications are forwarded, or choose another one while traffic flows.
 
@@ -207,7 +169,6 @@ def strategy(
     from braid.cli.overlay_crawl import ask_for_strategy
     from braid.cli.overlay_views import strategy_text
 
-    door = _door(token, ca, certificate, key, timeout)
     reports = asyncio.run(ask_for_strategy(broker, door, name, everywhere=everywhere))
     if as_json:
         answers = [
@@ -228,6 +189,7 @@ def strategy(
         "braid overlay top --broker 127.0.0.1:7000", "braid overlay top --json --interval 10 --count 6"
     )
 )
+@with_door(3.0)
 def top(
     broker: Broker = BROKER_DEFAULT,
     interval: Annotated[
@@ -237,11 +199,8 @@ def top(
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many looks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per look.")] = False,
-    token: Token = None,
-    ca: Authority = None,
-    certificate: Certificate = None,
-    key: Key = None,
-    timeout: _Timeout = 3.0,
+    *,
+    door: Door,
 ) -> None:
     """Watch what every broker of the network is doing: publications in and out, queues, links, clients.
 
@@ -252,6 +211,5 @@ def top(
     def line(report: dict[str, Any]) -> None:
         typer.echo(json.dumps(report, ensure_ascii=False))
 
-    door = _door(token, ca, certificate, key, timeout)
     with suppress(KeyboardInterrupt):
         asyncio.run(watch(broker, door, interval_s=interval, count=count, line=line if as_json else None))

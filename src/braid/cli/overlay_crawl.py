@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from braid.cli.connection_options import Door
 from braid.errors import BraidError, ConnectionLostError, RequestRefusedError
-from braid.runtime.client import Client, connect
-from braid.runtime.tls import TlsSettings, parse_address
+from braid.runtime.client import Client
+from braid.runtime.connecting import connect
+from braid.runtime.tls import parse_address
 
-__all__ = ["Door", "Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "crawl"]
+__all__ = ["Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "crawl"]
 
 # A network with more brokers than this is not shown to the end: nobody could read it.
 BROKERS_MAX: Final = 1000
@@ -20,15 +22,6 @@ BROKERS_MAX: Final = 1000
 TOGETHER_MAX: Final = 32
 # How often a new link is looked at until it is up.
 LOOK_S: Final = 0.05
-
-
-@dataclass(frozen=True)
-class Door:
-    """How to come in: with which token and certificate, and how long to knock."""
-
-    token: str | None = None
-    tls: TlsSettings | None = None
-    timeout_s: float = 3.0
 
 
 @dataclass

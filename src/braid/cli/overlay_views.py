@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from braid.cli.overlay_crawl import Door, Network, Report, crawl
+from braid.cli.connection_options import Door
+from braid.cli.overlay_crawl import Network, Report, crawl
 from braid.errors import BraidError
 
 __all__ = ["as_dot_text", "print_tree", "rates", "strategy_text", "watch"]

@@ -11,7 +11,7 @@ from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from braid.pipeline.workloads import StoredWorkload, Workload
+    from braid.workloads import StoredWorkload, Workload
 
 __all__ = ["EXAMPLES", "workload"]
 
@@ -45,7 +45,7 @@ def workload(
     Spark makes the rows; whatever the number of its tasks, the same seed and parameters give the same rows.
     A directory that holds this very workload already is left as it is.
     """
-    from braid.pipeline import workloads
+    from braid import workloads
 
     if listed:
         _print_list(name, as_json=as_json)
@@ -62,7 +62,8 @@ def workload(
 
 
 def _stored(made: Workload, out: Path, master: str | None) -> StoredWorkload:
-    from braid.pipeline import spark_session, workloads
+    from braid import workloads
+    from braid.pipeline import spark_session
 
     # What is wrong with the directory or the disk is said before Spark takes its seconds to start.
     if workloads.require_place(made, out):
@@ -94,7 +95,7 @@ def _print_stored(stored: StoredWorkload, *, as_json: bool) -> None:
 
 
 def _print_list(name: str | None, *, as_json: bool) -> None:
-    from braid.pipeline.workloads import DEFINITIONS, definition
+    from braid.workloads import DEFINITIONS, definition
 
     shown = [definition(name)] if name is not None else list(DEFINITIONS.values())
     if as_json:

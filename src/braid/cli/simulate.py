@@ -13,8 +13,8 @@ from braid.cli.terminal import is_terminal, json_text, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from braid.pipeline.experiments.scenario import Scenario
-    from braid.pipeline.experiments.simulation import SimulationSummary
+    from braid.scenario.reading import Scenario
+    from braid.scenario.running import SimulationSummary
 
 __all__ = ["EXAMPLES", "simulate"]
 
@@ -58,8 +58,8 @@ def simulate(
     from dataclasses import replace
     from shlex import quote
 
-    from braid.pipeline.experiments.scenario import read_scenario
-    from braid.pipeline.experiments.simulation import simulate as run
+    from braid.scenario.reading import read_scenario
+    from braid.scenario.running import simulate as run
 
     read = read_scenario(scenario, seed=seed)
     settings = read.settings if checkers is None else replace(read.settings, checkers=checkers)

@@ -9,19 +9,21 @@
 
 from __future__ import annotations
 
-from braid.embedded.bus import Bus, open
+from braid.embedded.bus import AsyncBus, Bus, open
 from braid.embedded.mailbox import WhenFull
-from braid.embedded.statistics import BusStatistics, Receipt, SubscriptionStatistics
-from braid.embedded.subscription import Subscription
+from braid.embedded.statistics import BusReceipt, BusStatistics, SubscriptionStatistics
+from braid.embedded.subscription import AsyncBusSubscription, BusSubscription
 from braid.errors import PublishDeadlockError, PublishTimeoutError
 
 __all__ = [
+    "AsyncBus",
+    "AsyncBusSubscription",
     "Bus",
+    "BusReceipt",
     "BusStatistics",
+    "BusSubscription",
     "PublishDeadlockError",
     "PublishTimeoutError",
-    "Receipt",
-    "Subscription",
     "SubscriptionStatistics",
     "WhenFull",
     "open",

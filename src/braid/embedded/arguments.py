@@ -9,17 +9,15 @@ from collections.abc import Iterable, Mapping
 from inspect import iscoroutinefunction
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, TypeVar
 
 from braid.embedded.core import Draft
 from braid.embedded.mailbox import WhenFull
 from braid.errors import ConfigurationError, PublicationError
 from braid.language import Filter, Publication, checked_attributes
 
-if TYPE_CHECKING:
-    from braid.embedded.delivery import ErrorHandler
-
 __all__ = [
+    "QUEUE_SIZE",
     "checked_choice",
     "checked_draft",
     "checked_drafts",
@@ -30,6 +28,11 @@ __all__ = [
     "require_size",
     "require_text",
 ]
+
+Handler = TypeVar("Handler")
+
+QUEUE_SIZE: Final = 1000
+"""Publications a subscription's queue holds unless told otherwise: enough to ride out a hiccup."""
 
 
 def checked_filter(condition: Filter | str) -> Filter:
@@ -48,13 +51,13 @@ def is_coroutine_callback(callback: object) -> bool:
     return iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
-def checked_handler(on_error: ErrorHandler | None) -> ErrorHandler | None:
-    """An error handler that can be called wherever a callback runs, or a `ConfigurationError`."""
-    if on_error is not None and not callable(on_error):
-        raise ConfigurationError(f"on_error must be callable, not {type(on_error).__name__}")
-    if is_coroutine_callback(on_error):
-        raise ConfigurationError("on_error must be a plain function: a coroutine function is never awaited")
-    return on_error
+def checked_handler(handler: Handler, what: str = "on_error") -> Handler:
+    """A handler that can be called wherever something happens, or a `ConfigurationError`."""
+    if handler is not None and not callable(handler):
+        raise ConfigurationError(f"{what} must be callable, not {type(handler).__name__}")
+    if is_coroutine_callback(handler):
+        raise ConfigurationError(f"{what} must be a plain function: a coroutine function is never awaited")
+    return handler
 
 
 def checked_drafts(batch: Iterable[Mapping[str, Any] | Publication]) -> list[Draft]:

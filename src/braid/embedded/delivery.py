@@ -32,6 +32,7 @@ __all__ = [
     "CallbackThread",
     "Delivery",
     "ErrorHandler",
+    "require_plain",
 ]
 
 Callback: TypeAlias = Callable[[Publication], Any]

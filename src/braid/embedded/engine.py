@@ -28,7 +28,7 @@ from braid.embedded.core import (
     WaitGraph,
     statistics_of,
 )
-from braid.embedded.statistics import BusStatistics, Receipt, SubscriptionStatistics
+from braid.embedded.statistics import BusReceipt, BusStatistics, SubscriptionStatistics
 from braid.embedded.waiting import TaskWaiter, ThreadWaiter, Waiter, running_loop
 from braid.errors import BusClosedError, PublishDeadlockError, PublishTimeoutError
 
@@ -159,7 +159,7 @@ class Engine:
 
     # ---- publishing
 
-    def publish(self, publisher: str, drafts: list[Draft], timeout_s: float | None) -> Receipt:
+    def publish(self, publisher: str, drafts: list[Draft], timeout_s: float | None) -> BusReceipt:
         """Hand a batch to its subscribers; wait as a thread for those that have no room."""
         call = self._offer(publisher, drafts, timeout_s, ThreadWaiter)
         if isinstance(call.waiter, ThreadWaiter):
@@ -171,9 +171,9 @@ class Engine:
             finally:
                 undelivered, full = self._take_back(call)
             require_delivered(call.offer, timeout_s, undelivered, full)
-        return Receipt(publisher, call.sequence, len(drafts), call.offer.delivered)
+        return BusReceipt(publisher, call.sequence, len(drafts), call.offer.delivered)
 
-    async def publish_async(self, publisher: str, drafts: list[Draft], timeout_s: float | None) -> Receipt:
+    async def publish_async(self, publisher: str, drafts: list[Draft], timeout_s: float | None) -> BusReceipt:
         """Hand a batch to its subscribers; wait as a task for those that have no room."""
         call = self._offer(publisher, drafts, timeout_s, TaskWaiter)
         if isinstance(call.waiter, TaskWaiter):
@@ -185,7 +185,7 @@ class Engine:
             finally:
                 undelivered, full = self._take_back(call)
             require_delivered(call.offer, timeout_s, undelivered, full)
-        return Receipt(publisher, call.sequence, len(drafts), call.offer.delivered)
+        return BusReceipt(publisher, call.sequence, len(drafts), call.offer.delivered)
 
     def _offer(
         self,
@@ -227,12 +227,13 @@ class Engine:
             return None
         if running_loop() in loops:
             return (
-                "its reader runs on the event loop that this call would block; await publish_async() instead"
+                "its reader runs on the event loop that this call would block; await publish() of the bus "
+                "that `async with braid.open()` gives, or of its `for_tasks`"
             )
         if threading.active_count() == 1:
             return (
                 "there is no other thread that could read it; read between publishing, give the subscription "
-                "a callback or a larger queue_size, or publish with a timeout"
+                "a callback or a larger queue_size, or publish with timeout_s"
             )
         return None
 
@@ -282,6 +283,14 @@ class Engine:
                 self._leave(mailbox, waiter)
             if not woken:
                 raise TimeoutError(f"nothing arrived at subscription {mailbox.name!r} in {timeout_s:g} s")
+
+    def take(self, mailbox: Mailbox) -> Publication | None:
+        """The next publication if there is one at this moment."""
+        with self._queues:
+            publication, effects = self._mailroom.take(mailbox)
+            waiters = self._perform(effects)
+        wake(waiters)
+        return publication
 
     def _take(
         self, mailbox: Mailbox, waiter_kind: type[WaiterKind]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["BusStatistics", "Receipt", "SubscriptionStatistics"]
+__all__ = ["BusReceipt", "BusStatistics", "SubscriptionStatistics"]
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class BusReceipt:
     """What became of one publish call.
 
     Attributes:

@@ -1,15 +1,15 @@
-"""What does a subscriber hold in its hands?
+"""Subscriptions of the embedded bus: what a subscriber of one holds in its hands.
 
-A `Subscription` with a callback is only a handle to close it by. Without one it is what the
-subscriber reads from: `for publication in subscription`, `async for publication in subscription`,
-or `get` with a timeout, from any number of threads and tasks; each publication goes to one of them.
+One with a callback is only a handle to close it by. Without one it is what the subscriber reads from, with
+`get` and a timeout or in a loop, from any number of threads (`BusSubscription`) or tasks
+(`AsyncBusSubscription`); each publication goes to one of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from braid.embedded.arguments import checked_timeout
+from braid.embedded.arguments import checked_timeout, require_size
 from braid.embedded.delivery import DELIVERIES_IN_A_ROW_MAX
 from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BusClosedError, ConfigurationError, SlowConsumerError
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from braid.embedded.statistics import SubscriptionStatistics
     from braid.language import Filter, Publication
 
-__all__ = ["Subscription"]
+__all__ = ["AsyncBusSubscription", "BusSubscription"]
 
 
-class Subscription:
-    """A subscription of the embedded bus; made by `Bus.subscribe`.
+class _Reader:
+    """What both kinds have in common: all but the waiting.
 
     One without a callback is closed when nothing refers to it any more, since nobody could read it.
     """
@@ -36,7 +36,6 @@ class Subscription:
         self._engine = engine
         self._mailbox = mailbox
         self._delivery = delivery
-        self._reads_in_a_row = 0
 
     @property
     def name(self) -> str:
@@ -45,7 +44,7 @@ class Subscription:
 
     @property
     def filter(self) -> Filter:
-        """What it asked for."""
+        """What it receives."""
         return self._mailbox.filter
 
     @property
@@ -57,10 +56,39 @@ class Subscription:
         """A snapshot of its counters."""
         return self._engine.statistics_of(self._mailbox)
 
-    # ---- reading
+    def _require_readable(self) -> None:
+        if self._delivery is not None:
+            raise ConfigurationError(
+                f"subscription {self.name!r} has a callback; subscribe without one to read from it"
+            )
 
-    def get(self, timeout: float | None = None) -> Publication:
-        """The next publication, waiting for it at most `timeout` seconds (None: as long as it takes).
+    def _ended(self) -> NoReturn:
+        if self._mailbox.failure is not None:
+            # A fresh one each time: several readers may come here, and each adds its own traceback.
+            raise SlowConsumerError(str(self._mailbox.failure))
+        raise BusClosedError(f"subscription {self.name!r} is closed")
+
+    def _with_queued(self, first: Publication, count_max: int) -> list[Publication]:
+        """The first of a portion, and what else can be had without waiting."""
+        rows = [first]
+        while len(rows) < count_max and (row := self._engine.take(self._mailbox)) is not None:
+            rows.append(row)
+        return rows
+
+    def __del__(self) -> None:
+        if self._delivery is None:
+            self._engine.abandon(self._mailbox)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} {self.name!r} {state}: {self.filter.text}>"
+
+
+class BusSubscription(_Reader):
+    """A subscription of a `Bus`: iterate over it, or `get` with a timeout, from any thread."""
+
+    def get(self, timeout_s: float | None = None) -> Publication:
+        """The next publication, waiting for it at most `timeout_s` seconds (None: as long as it takes).
 
         Raises:
             TimeoutError: nothing arrived in time.
@@ -69,14 +97,13 @@ class Subscription:
             SlowConsumerError: it was disconnected, and all that was queued was read.
         """
         self._require_readable()
-        publication = self._engine.get(self._mailbox, checked_timeout(timeout))
-        return self._end() if publication is None else publication
+        publication = self._engine.get(self._mailbox, checked_timeout(timeout_s))
+        return self._ended() if publication is None else publication
 
-    async def get_async(self, timeout: float | None = None) -> Publication:  # noqa: ASYNC109 - as `get`
-        """The next publication, awaited; otherwise as `get`."""
-        self._require_readable()
-        publication = await self._engine.get_async(self._mailbox, checked_timeout(timeout))
-        return self._end() if publication is None else publication
+    def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Publication]:
+        """At least one publication, and what else is queued, at most `count_max`; otherwise as `get`."""
+        require_size("count_max", count_max)
+        return self._with_queued(self.get(timeout_s), count_max)
 
     def __iter__(self) -> Self:
         self._require_readable()
@@ -87,6 +114,51 @@ class Subscription:
             return self.get()
         except BusClosedError:
             raise StopIteration from None
+
+    def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S) -> None:
+        """Unsubscribe: after this returns nothing more is delivered, and what was queued is gone.
+
+        A callback that is running in another thread is waited for, at most `timeout_s` seconds. From
+        inside the callback itself, or on the event loop it runs on, this returns at once and no
+        further call follows. May be called any number of times.
+        """
+        limit_s = checked_timeout(timeout_s)
+        self._engine.unsubscribe(self._mailbox)
+        if self._delivery is not None:
+            self._engine.wait_for(self._delivery, limit_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncBusSubscription(_Reader):
+    """A subscription of an `AsyncBus`: read it with `async for`, or await `get`, in any task."""
+
+    def __init__(self, engine: Engine, mailbox: Mailbox, delivery: Delivery | None) -> None:
+        super().__init__(engine, mailbox, delivery)
+        self._reads_in_a_row = 0
+
+    async def get(self, timeout_s: float | None = None) -> Publication:
+        """The next publication, waiting for it at most `timeout_s` seconds (None: as long as it takes).
+
+        Raises what `BusSubscription.get` raises.
+        """
+        self._require_readable()
+        publication = await self._engine.get_async(self._mailbox, checked_timeout(timeout_s))
+        return self._ended() if publication is None else publication
+
+    async def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Publication]:
+        """At least one publication, and what else is queued, at most `count_max`; otherwise as `get`."""
+        require_size("count_max", count_max)
+        return self._with_queued(await self.get(timeout_s), count_max)
 
     def __aiter__(self) -> Self:
         self._require_readable()
@@ -100,53 +172,19 @@ class Subscription:
 
             await asyncio.sleep(0)
         try:
-            return await self.get_async()
+            return await self.get()
         except BusClosedError:
             raise StopAsyncIteration from None
 
-    def _require_readable(self) -> None:
-        if self._delivery is not None:
-            raise ConfigurationError(
-                f"subscription {self.name!r} has a callback; subscribe without one to read from it"
-            )
+    async def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S) -> None:
+        """Unsubscribe; a callback that is running is awaited, at most `timeout_s` seconds.
 
-    def _end(self) -> Publication:
-        if self._mailbox.failure is not None:
-            # A fresh one each time: several readers may come here, and each adds its own traceback.
-            raise SlowConsumerError(str(self._mailbox.failure))
-        raise BusClosedError(f"subscription {self.name!r} is closed")
-
-    # ---- closing
-
-    def close(self, timeout: float | None = CLOSE_TIMEOUT_S) -> None:
-        """Unsubscribe: after this returns nothing more is delivered, and what was queued is gone.
-
-        A callback that is running in another thread is waited for, at most `timeout` seconds. From
-        inside the callback itself, or on the event loop it runs on, this returns at once and no
-        further call follows. May be called any number of times.
+        Otherwise as `BusSubscription.close`.
         """
-        timeout_s = checked_timeout(timeout)
+        limit_s = checked_timeout(timeout_s)
         self._engine.unsubscribe(self._mailbox)
         if self._delivery is not None:
-            self._engine.wait_for(self._delivery, timeout_s)
-
-    async def aclose(self, timeout: float | None = CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109 - as `close`
-        """Unsubscribe; a running callback is awaited instead of blocking the event loop."""
-        timeout_s = checked_timeout(timeout)
-        self._engine.unsubscribe(self._mailbox)
-        if self._delivery is not None:
-            await self._engine.wait_for_async(self._delivery, timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+            await self._engine.wait_for_async(self._delivery, limit_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,12 +195,4 @@ class Subscription:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        await self.aclose()
-
-    def __del__(self) -> None:
-        if self._delivery is None:
-            self._engine.abandon(self._mailbox)
-
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Subscription {self.name!r} {state}: {self.filter.text}>"
+        await self.close()

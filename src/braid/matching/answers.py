@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from braid.matching.lookup import Lookup
     from braid.matching.sight import FirstSight
 
-__all__ = ["Answer", "Counts", "Destinations", "GroupLayout", "Pairs", "SlotBlock", "set_bits"]
+__all__ = ["Answer", "Counts", "Destinations", "GroupLayout", "Pairs", "Renumbered", "SlotBlock", "set_bits"]
 
 
 class SlotBlock(Protocol):
@@ -235,6 +235,11 @@ class Destinations:
         groups = self._group_of_slot[slots]
         named = groups >= 0
         groups, publications = groups[named], publications[named]
+        if len(groups) > self._reached.size:  # then it is quicker to go through all of it once
+            flags = np.zeros((len(self._reached), self._reached.shape[1] * 64), np.bool_)
+            flags[publications, groups] = True
+            self._reached |= np.packbits(flags, axis=1, bitorder="little").view(np.uint64)
+            return
         bits = np.uint64(1) << (groups % 64).astype(np.uint64)
         np.bitwise_or.at(self._reached, (publications, groups // 64), bits)
 
@@ -258,3 +263,26 @@ class Destinations:
         """One line per publication, one column per destination."""
         flags = np.unpackbits(self._reached.view(np.uint8), axis=1, bitorder="little")
         return flags[:, : self._groups].view(np.bool_)
+
+
+class Renumbered:
+    """Passes answers on for some of the publications, by their places in the whole batch."""
+
+    def __init__(self, answer: Answer, places: IntArray) -> None:
+        self._answer = answer
+        self._places = places
+
+    def add_bits(self, block: SlotBlock, publications: IntArray, bits: WordArray) -> None:
+        self._answer.add_bits(block, self._places[publications], bits)
+
+    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
+        self._answer.add_pairs(self._places[publications], slots, once=once)
+
+    def add_destinations(self, lookup: Lookup, sight: FirstSight) -> None:
+        pass  # it only saves time, and batches with ranges are rare
+
+    def undecided(self, publications: IntArray) -> BoolArray | None:
+        return self._answer.undecided(self._places[publications])
+
+    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
+        return self._answer.open_questions(self._places[publications], slots)

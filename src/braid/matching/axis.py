@@ -28,8 +28,8 @@ from braid.language.value_sets import (
     floats_between,
     integers_of_floats,
 )
-from braid.language.values import Range, float_to_ordinal
-from braid.matching.columns import ABSENT, LARGE, NUMBER, STRING, TRUE, Column, IntArray, Numbers, ordinals_of
+from braid.language.values import Range, Value, float_to_ordinal
+from braid.matching.columns import ABSENT, FALSE, LARGE, STRING, TRUE, Column, IntArray, Numbers, ordinals_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -228,21 +228,33 @@ class Axis:
         self._cell_of_value = known
         return known
 
-    def ranks_of(self, kind: int, ordinal: int, value: object) -> tuple[int, int]:
+    def rank_of(self, value: Value | None) -> int:
+        """The rank of one value that is no range."""
+        kind = type(value)
+        if kind is float:
+            return self._number_rank(value)  # type: ignore[arg-type]
+        if kind is str:
+            return self._string_rank(value)  # type: ignore[arg-type]
+        if value is None:
+            return ABSENT
+        if kind is bool:
+            return TRUE if value else FALSE
+        if self._large and abs(value) >= EXACT_MAX:  # type: ignore[arg-type]
+            return self._large_rank(value)  # type: ignore[arg-type]
+        return self._number_rank(float(value))  # type: ignore[arg-type]
+
+    def cell_of(self, rank: int) -> int:
+        """The cell of a rank."""
+        return rank if self.exact else int(self._cell_of_rank[rank])
+
+    def ranks_of(self, value: Value | None) -> tuple[int, int]:
         """The first and last rank of one value; they differ only for a range."""
         if isinstance(value, Range):
             low, high = floats_between(value)
             first, last = np.searchsorted(self.numbers, [low, high - 1], side="right")
             # Where the range holds no double at all, its integers share the stretch around it.
             return _FIRST_NUMBER + int(min(first, last)), _FIRST_NUMBER + int(max(first, last))
-        if kind == STRING:
-            rank = self._string_rank(str(value))
-        elif kind == LARGE and self._large:
-            rank = self._large_rank(int(value))  # type: ignore[call-overload]
-        elif kind in (NUMBER, LARGE):
-            rank = _FIRST_NUMBER + int(np.searchsorted(self.numbers, ordinal, side="right"))
-        else:
-            rank = kind if kind <= TRUE else ABSENT
+        rank = self.rank_of(value)
         return rank, rank
 
     def string_ranks_of(self, column: Column) -> npt.NDArray[np.int64]:
@@ -297,6 +309,9 @@ class Axis:
 
     def _number_cells(self, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return _FIRST_NUMBER + np.searchsorted(self._cell_bounds, ordinals, side="right")
+
+    def _number_rank(self, value: float) -> int:
+        return _FIRST_NUMBER + bisect_right(self.numbers.data, float_to_ordinal(value))
 
     def _string_rank(self, value: str) -> int:
         return self._first_string + bisect_right(self._strings, value)

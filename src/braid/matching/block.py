@@ -38,7 +38,7 @@ class Access(NamedTuple):
 class Block:
     """Boxes of filters that are decided together."""
 
-    __slots__ = ("_live", "_residual", "access", "groups", "lanes", "repeated", "required", "slots")
+    __slots__ = ("access", "groups", "lanes", "live", "repeated", "required", "residual", "slots")
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Block:
         self.lanes = list(lanes)
         self.required = frozenset(required)
         self.access = access
-        self._live = packed(np.ones(len(slots), np.bool_))
-        self._residual = None if residual is None or not residual.any() else packed(residual)
+        self.live = packed(np.ones(len(slots), np.bool_))
+        self.residual = None if residual is None or not residual.any() else packed(residual)
         self.repeated = None if repeated is None or not repeated.any() else packed(repeated)
         self.groups = _layout(groups)
 
@@ -81,28 +81,33 @@ class Block:
             publications = publications[undecided]
         if not len(publications):
             return
-        step = max(1, CHUNK_WORDS // len(self._live))
+        step = max(1, CHUNK_WORDS // len(self.live))
         for start in range(0, len(publications), step):
             self._match_chunk(lookup, publications[start : start + step], answer, second_look)
 
     def rows_accepting(self, ranks: Mapping[str, tuple[int, int]]) -> IntArray:
         """The rows whose boxes accept a publication given by the ranks of its values (or ranges)."""
-        accepting = np.unpackbits(self._live.view(np.uint8), bitorder="little")[: len(self.slots)] > 0
+        accepting = np.unpackbits(self.live.view(np.uint8), bitorder="little")[: len(self.slots)] > 0
         for lane in self.lanes:
             accepting &= lane.accepting(*ranks[lane.axis.name])
         return np.flatnonzero(accepting)
 
     def remove(self, row: int) -> None:
         """The filter at this bit no longer matches anything."""
-        self._live[row // 64] &= ~(np.uint64(1) << np.uint64(row % 64))
+        self.live[row // 64] &= ~(np.uint64(1) << np.uint64(row % 64))
+
+    @property
+    def words(self) -> int:
+        """How many machine words the bits take."""
+        return len(self.live)
 
     @property
     def bytes(self) -> int:
         """Memory of the arrays."""
-        masks = (self._residual, self.repeated)
+        masks = (self.residual, self.repeated)
         return (
             self.slots.nbytes
-            + self._live.nbytes
+            + self.live.nbytes
             + sum(mask.nbytes for mask in masks if mask is not None)
             + sum(lane.bytes for lane in self.lanes)
             + (0 if self.groups is None else self.groups.bytes)
@@ -125,11 +130,11 @@ class Block:
         answer: Answer,
         second_look: SecondLook,
     ) -> None:
-        words = len(self._live)
+        words = len(self.live)
         exact = all(lane.axis.exact for lane in self.lanes)
         maps = lookup.scratch(0, (len(publications), words if exact else 2 * words))
         can, surely = maps[:, :words], maps[:, words:]
-        can[:] = self._live
+        can[:] = self.live
         surely[:] = ~np.uint64(0)
         for lane in self.lanes:
             rows = lane.bitmaps(lookup.cells(lane.axis)[publications])
@@ -147,12 +152,12 @@ class Block:
     def _doubtful(self, can: WordArray, surely: WordArray | None) -> WordArray | None:
         """Takes the candidates that need a second look out of `can` and returns them."""
         if surely is None:
-            if self._residual is None:
+            if self.residual is None:
                 return None
-            doubtful = can & self._residual
+            doubtful = can & self.residual
         else:
-            if self._residual is not None:
-                surely &= ~self._residual
+            if self.residual is not None:
+                surely &= ~self.residual
             doubtful = can & ~surely
         can ^= doubtful
         return doubtful
@@ -193,8 +198,8 @@ class Block:
                     # What else has no ordinal, large integers above all, is decided by the filter itself.
                     boxes |= other & ~lane.sure(lookup.cells(lane.axis)[chosen], rows)
         in_doubt = keep & boxes
-        if self._residual is not None:
-            residual = (self._residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
+        if self.residual is not None:
+            residual = (self.residual[rows // 64] >> (rows % 64).astype(np.uint64)) & np.uint64(1) > 0
             in_doubt |= keep & residual
         by_filter = np.flatnonzero(in_doubt)
         if len(by_filter):

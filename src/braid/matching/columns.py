@@ -264,7 +264,7 @@ def checked_publications(publications: Sequence[Mapping[str, Value | None]]) -> 
     Other types that mean the same (NumPy's numbers, say) are converted; a value that cannot be
     matched raises a `PublicationError` that names the attribute.
     """
-    if isinstance(publications, Columnar):
+    if type(publications) is not list and isinstance(publications, Columnar):
         return Checked(publications, [], set())
     try:
         types = set(map(type, chain.from_iterable(map(_values, publications))))

@@ -7,20 +7,25 @@ at, pair by pair, on the bounds they have beyond it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from braid.language.values import Value, float_to_ordinal
 from braid.matching.columns import LARGE, NUMBER, Batch, BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from braid.matching.answers import Answer
-    from braid.matching.lookup import Lookup, SecondLook
+    from braid.matching.lookup import Lookup, SecondLook, SingleLook
+    from braid.matching.single import SingleAnswer
 
 __all__ = ["PointTable", "SortKeys"]
+
+_Ordinals = TypeVar("_Ordinals", "npt.NDArray[np.int64]", int)
 
 # So many candidates at a time, to bound the memory of the intermediate arrays.
 CANDIDATES_AT_ONCE = 200_000
@@ -57,8 +62,8 @@ class SortKeys:
         """The same keys for rows in another order."""
         return SortKeys(self.name, self._upper, self.values[order])
 
-    def wanted(self, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Up to which key the rows can accept these values."""
+    def wanted(self, ordinals: _Ordinals) -> _Ordinals:
+        """Up to which key the rows can accept these values, or this one."""
         return ~ordinals - 1 if self._upper else ordinals
 
 
@@ -149,6 +154,33 @@ class PointTable:
             self._decide(answer, dead, second_look, *self._inside(lookup, chosen, rows))
             first = last
 
+    def match_one(
+        self,
+        attributes: Mapping[str, Value | None],
+        codes: Mapping[str, int],
+        answer: SingleAnswer,
+        dead: BoolArray | None,
+        second_look: SingleLook,
+    ) -> None:
+        """Find the matches of one publication; `codes` are those of its values for `coded_names`."""
+        some = self._candidates_for(attributes, codes)
+        if some is None:
+            return
+        rows, inside = some
+        if dead is not None:
+            inside &= ~dead[rows.start + self._first_row : rows.stop + self._first_row]
+        if self._uncertain is not None:
+            doubts = inside & self._uncertain[rows]
+            inside ^= doubts
+            answer.add_slots(
+                [
+                    int(self._slots[row])
+                    for row in (doubts.nonzero()[0] + rows.start).tolist()
+                    if second_look(row + self._first_row, True)
+                ]
+            )
+        answer.add_slots(self._slots[rows][inside].tolist())
+
     @property
     def names(self) -> set[str]:
         """The attributes the table looks at."""
@@ -163,10 +195,7 @@ class PointTable:
         """The rows of the segment that want this value; all rows for None."""
         first, last = 0, len(self._slots)
         if code is not None:
-            place = int(np.searchsorted(self._codes, code))
-            if place == len(self._codes) or self._codes[place] != code:
-                return np.empty(0, np.int64)
-            first, last = self._starts[place], self._starts[place + 1]
+            first, last = self._wanting(code)
         return np.arange(first, last) + self._first_row
 
     @property
@@ -179,6 +208,40 @@ class PointTable:
         return sum(array.nbytes for array in arrays) + (
             0 if self._uncertain is None else self._uncertain.nbytes
         )
+
+    def _wanting(self, code: int) -> tuple[int, int]:
+        """The first row that wants this value and the one behind the last."""
+        place = bisect_left(self._codes.data, code)
+        if place == len(self._codes) or self._codes[place] != code:
+            return 0, 0
+        starts = self._starts.data
+        return starts[place], starts[place + 1]
+
+    def _candidates_for(
+        self, attributes: Mapping[str, Value | None], codes: Mapping[str, int]
+    ) -> tuple[slice, BoolArray] | None:
+        """The rows that one publication has to be compared with, and which of them accept its values."""
+        first, last = self._wanting(codes[self.name])
+        if first == last:
+            return None
+        ordinals = []
+        for name, _, _ in self.numbers:
+            value = attributes.get(name)
+            if type(value) is not float and type(value) is not int:
+                return None
+            ordinals.append(float_to_ordinal(value))
+            if self._keys is not None and self._keys.name == name:
+                last = bisect_right(self._keys.values.data, self._keys.wanted(ordinals[-1]), first, last)
+        if first == last:
+            return None
+        rows = slice(first, last)
+        bounds = zip(self.numbers, ordinals, strict=True)
+        tests = [_within(lows[rows], ordinal, highs[rows]) for (_, lows, highs), ordinal in bounds]
+        tests += [wanted[rows] == codes[name] for name, wanted in self.points]
+        inside = tests[0] if tests else np.ones(last - first, np.bool_)
+        for test in tests[1:]:
+            inside &= test
+        return rows, inside
 
     def _ends(self, lookup: Lookup, publications: IntArray, place: IntArray) -> IntArray:
         """Behind the last row that each publication needs to be compared with."""
@@ -202,7 +265,7 @@ class PointTable:
         """The candidates within all bounds."""
         for name, lows, highs in self.numbers:
             ordinals = lookup.batch.column(name).ordinals[chosen]
-            inside = (lows[rows] <= ordinals) & (ordinals < highs[rows])
+            inside = _within(lows[rows], ordinals, highs[rows])
             chosen, rows = chosen[inside], rows[inside]
         for name, codes in self.points:
             inside = codes[rows] == lookup.codes(name)[chosen]
@@ -228,6 +291,15 @@ class PointTable:
                 keep[doubtful] = second_look(chosen[doubtful], rows[doubtful] + self._first_row, None)
             chosen, rows = chosen[keep], rows[keep]
         answer.add_pairs(chosen, self._slots[rows], once=not self._repeated)
+
+
+def _within(
+    lows: npt.NDArray[np.int64], ordinals: npt.NDArray[np.int64] | int, highs: npt.NDArray[np.int64]
+) -> BoolArray:
+    """Whether numbers, or one number, lie in the intervals."""
+    inside = lows <= ordinals
+    inside &= highs > ordinals
+    return inside
 
 
 def _numeric(batch: Batch, name: str) -> BoolArray:

@@ -9,8 +9,9 @@ none ever rebuilds the whole index (a log-structured merge, as in storage engine
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -19,10 +20,11 @@ import numpy.typing as npt
 from braid.errors import IndexKeyError
 from braid.language.filters import Filter
 from braid.language.values import Value
-from braid.matching.answers import Answer, Counts, Destinations, Pairs
+from braid.matching.answers import Answer, Counts, Destinations, Pairs, Renumbered
 from braid.matching.columns import Batch, check_integers, checked_publications
 from braid.matching.groups import Groups
 from braid.matching.plan import plan_segment
+from braid.matching.single import SingleAnswer, SingleDestinations, SingleSlots
 from braid.matching.tail import FEW_PUBLICATIONS, Tail
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDFUL", "WAITING", "FilterIndex", "GroupMatrix", "IndexStatistics", "run_to_end"]
 
 Key = TypeVar("Key", bound=Hashable)
+_Single = TypeVar("_Single", bound=SingleAnswer)
 Attributes = Mapping[str, Value | None]
 
 # So many new filters wait before they become a segment; of a quarter that come together, one is made
@@ -44,8 +47,8 @@ TAIL_COST_MAX = 2048
 HANDFUL = 32
 # So many segments of about the same size are merged into one.
 FANOUT = 4
-# So few pairs of a publication and a filter are quickest looked at one by one.
-FEW_PAIRS = 16
+# So few publications are quickest matched one by one, without arrays.
+SINGLES_MAX = 8
 # Publications are matched so many at a time, to bound the memory of a very large batch.
 BATCH_MAX = 4096
 # Of more destinations than this a whole matrix would be wasteful.
@@ -216,15 +219,22 @@ class FilterIndex(Generic[Key]):
     def match_batch(self, batch: Iterable[Attributes]) -> list[set[Key]]:
         """One set of keys per publication."""
         asked = _sequence(batch)
-        publications, slots = self.match_pairs(asked)
         keys = self._keys
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            return [_named(keys, single.slots) for single in singles]
+        publications, slots = self.match_pairs(asked)
         return _sets(publications, [keys[slot] for slot in slots.tolist()], len(asked))
 
     def match_pairs(self, batch: Iterable[Attributes]) -> tuple[IntArray, IntArray]:
         """Every match as two arrays: publications (ascending) and slots, to be named by `key_of`."""
+        asked = _sequence(batch)
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            rows = np.repeat(np.arange(len(singles)), [len(single.slots) for single in singles])
+            return rows, np.array([slot for single in singles for slot in single.slots], np.int64)
         publications: list[IntArray] = []
         slots: list[IntArray] = []
-        asked = _sequence(batch)
         for start in range(0, len(asked), BATCH_MAX):
             answer = Pairs()
             self._answer(asked[start : start + BATCH_MAX], answer)
@@ -243,6 +253,9 @@ class FilterIndex(Generic[Key]):
         """How many filters each publication satisfies, without listing them."""
         counts = [np.zeros(0, np.int64)]
         asked = _sequence(batch)
+        singles = self._one_by_one(asked, SingleSlots)
+        if singles is not None:
+            return np.array([len(set(single.slots)) for single in singles], np.int64)
         for start in range(0, len(asked), BATCH_MAX):
             some = asked[start : start + BATCH_MAX]
             answer = Counts(len(some))
@@ -259,6 +272,9 @@ class FilterIndex(Generic[Key]):
         publications = _sequence(batch)
         if len(self._groups) > MATRIX_GROUPS_MAX or self._groups.own:
             return self._groups_from_pairs(publications)
+        reached = self.destinations(publications)
+        if reached is not None:
+            return [set(self._groups.named(bits)) for bits in reached]
         found = self.group_matrix(publications)
         rows, columns = np.nonzero(found.matrix)
         reached = [found.groups[column] for column in columns.tolist()]
@@ -270,8 +286,9 @@ class FilterIndex(Generic[Key]):
         Filters that were added without a group do not appear in it.
         """
         asked = _sequence(batch)
-        if len(asked) * len(self) <= FEW_PAIRS and len(self._tail) == len(self):
-            return self._little_matrix(asked)
+        reached = self.destinations(asked)
+        if reached is not None:
+            return GroupMatrix(self._groups.values(), self._groups.flags(reached))
         matrices = [np.zeros((0, len(self._groups)), np.bool_)]
         for start in range(0, len(asked), BATCH_MAX):
             some = asked[start : start + BATCH_MAX]
@@ -280,15 +297,14 @@ class FilterIndex(Generic[Key]):
             matrices.append(answer.result())
         return GroupMatrix(self._groups.values(), np.concatenate(matrices))
 
-    def _little_matrix(self, asked: Sequence[Attributes]) -> GroupMatrix:
-        """So few that setting up arrays would take longer than asking the filters themselves."""
-        matrix = np.zeros((len(asked), len(self._groups)), np.bool_)
-        group_of_slot = self._group_of_slot
-        for row, attributes in enumerate(asked):
-            for slot, filter in self._tail.items():
-                if group_of_slot[slot] >= 0 and filter.matches(attributes):
-                    matrix[row, group_of_slot[slot]] = True
-        return GroupMatrix(self._groups.values(), matrix)
+    def destinations(self, asked: Sequence[Attributes]) -> list[int] | None:
+        """The same as the bits of one whole number per publication; None where a matrix is quicker.
+
+        It is quicker for more than a few publications, and for some special ones.
+        """
+        used, group_of_slot = self._groups.used_bits, self._group_of_slot
+        singles = self._one_by_one(asked, lambda: SingleDestinations(used, group_of_slot))
+        return None if singles is None else [single.reached for single in singles]
 
     def compact(self) -> None:
         """Finish all merging now, into a single segment (a handful of filters needs none)."""
@@ -334,12 +350,34 @@ class FilterIndex(Generic[Key]):
 
     # Matching.
 
+    def _one_by_one(self, asked: Sequence[Attributes], made: Callable[[], _Single]) -> list[_Single] | None:
+        """The answers for so few publications that arrays would not pay; None where they would."""
+        if len(asked) > SINGLES_MAX:
+            return None
+        checked = checked_publications(asked)
+        segments = self._segments
+        if checked.ranged or not all(segment.takes_single for segment in segments.values()):
+            return None
+        if int in checked.types:
+            check_integers(checked.publications)
+        self._advance(len(asked))
+        answers = []
+        for attributes in checked.publications:
+            answer = made()
+            for segment in segments.values():
+                if not answer.complete:
+                    segment.match_one(attributes, answer)
+            for tail in (self._full_tail, self._tail):
+                if tail:
+                    answer.add_slots(tail.matching(attributes))
+            answers.append(answer)
+        return answers
+
     def _answer(self, asked: Sequence[Attributes], answer: Answer) -> None:
         if not asked:
             return
         publications, ranged, types = checked_publications(asked)
-        self._consider_sealing(len(publications))
-        self._work()
+        self._advance(len(publications))
         if not ranged:
             self._answer_plain(Batch(publications, types), answer)
             return
@@ -350,10 +388,10 @@ class FilterIndex(Generic[Key]):
             alone = Batch([publications[publication]])
             check_integers(alone.publications)
             for tail in (self._full_tail, self._tail):
-                tail.evaluate(alone, _Renumbered(answer, np.array([publication])))
+                tail.evaluate(alone, Renumbered(answer, np.array([publication])))
         plain = np.setdiff1d(np.arange(len(batch)), ranged)
         if len(plain):
-            self._answer_plain(Batch([publications[row] for row in plain]), _Renumbered(answer, plain))
+            self._answer_plain(Batch([publications[row] for row in plain]), Renumbered(answer, plain))
 
     def _answer_plain(self, batch: Batch, answer: Answer) -> None:
         for segment in self._segments.values():
@@ -362,6 +400,12 @@ class FilterIndex(Generic[Key]):
             check_integers(batch.publications)
         for tail in (self._full_tail, self._tail):
             tail.match(batch, answer)
+
+    def _advance(self, publications: int) -> None:
+        """What matching does for adding: a step of merging, and perhaps a segment of the tail."""
+        if self._tail or self._full_tail:
+            self._consider_sealing(publications)
+        self._work()
 
     def _consider_sealing(self, publications: int) -> None:
         """The tail becomes a segment once comparing it has cost more than that would."""
@@ -505,29 +549,6 @@ class FilterIndex(Generic[Key]):
         self._schedule()
 
 
-class _Renumbered:
-    """Passes answers on for some of the publications, by their places in the whole batch."""
-
-    def __init__(self, answer: Answer, places: IntArray) -> None:
-        self._answer = answer
-        self._places = places
-
-    def add_bits(self, block: Any, publications: IntArray, bits: Any) -> None:
-        self._answer.add_bits(block, self._places[publications], bits)
-
-    def add_pairs(self, publications: IntArray, slots: IntArray, *, once: bool = False) -> None:
-        self._answer.add_pairs(self._places[publications], slots, once=once)
-
-    def add_destinations(self, lookup: Any, sight: Any) -> None:
-        pass  # it only saves time, and batches with ranges are rare
-
-    def undecided(self, publications: IntArray) -> BoolArray | None:
-        return self._answer.undecided(self._places[publications])
-
-    def open_questions(self, publications: IntArray, slots: IntArray) -> BoolArray | None:
-        return self._answer.open_questions(self._places[publications], slots)
-
-
 def _sequence(batch: Iterable[Attributes]) -> Sequence[Attributes]:
     if isinstance(batch, Mapping):
         raise TypeError("a batch is a list of publications; for a single one use match")
@@ -538,6 +559,13 @@ def _sets(rows: IntArray, found: list[Any], count: int) -> list[set[Any]]:
     """One set per publication from what was found for ascending rows."""
     ends = np.searchsorted(rows, np.arange(count + 1)).tolist()
     return [set(found[ends[row] : ends[row + 1]]) for row in range(count)]
+
+
+def _named(keys: Sequence[Any], slots: list[int]) -> set[Any]:
+    """The keys of slots."""
+    if len(slots) < 2:
+        return {keys[slot] for slot in slots}
+    return set(itemgetter(*slots)(keys))
 
 
 def run_to_end(work: Generator[None, None, Segment]) -> Segment:

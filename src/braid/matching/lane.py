@@ -77,6 +77,28 @@ class Lane:
             rows = self._row_of_cell[cells]
         return rows
 
+    def bitmap(self, cell: int) -> bytes:
+        """The row of `maps` for one cell."""
+        row = self._row_of_cell[cell]
+        if row < 0:
+            self._make(np.array([cell]))
+            row = self._row_of_cell[cell]
+        octets: bytes = self.maps[row].tobytes()
+        return octets
+
+    def bitmap_of_rank(self, rank: int) -> bytes:
+        """The filters that accept one rank, as packed bits."""
+        accepting = self.accepting(rank, rank)
+        return np.packbits(accepting, bitorder="little").tobytes().ljust(8 * self.words, b"\0")
+
+    def single_intervals(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """The filters with one interval each, its ends, and the filters that have more than one."""
+        rows = self._rows.astype(np.intp)
+        if not self._many:
+            return rows, self._lows, self._highs, rows[:0]
+        alone = np.bincount(rows)[rows] == 1
+        return rows[alone], self._lows[alone], self._highs[alone], np.unique(rows[~alone])
+
     def sure(self, cells: IntArray, rows: IntArray) -> BoolArray:
         """For pairs of a cell and a filter that can accept it: whether it accepts all of the cell."""
         words = self.maps[self._row_of_cell[cells], self.words + rows // 64]

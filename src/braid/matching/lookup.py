@@ -6,6 +6,7 @@ and attribute, and shared by everything in the segment.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,11 +15,11 @@ import numpy.typing as npt
 from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, WordArray, point_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from braid.matching.axis import Axis
 
-__all__ = ["CHUNK_WORDS", "Interner", "Lookup", "SecondLook"]
+__all__ = ["CHUNK_WORDS", "Interner", "Lookup", "SecondLook", "SingleLook"]
 
 # So many words of intermediate results: 256 KiB.
 CHUNK_WORDS = 32_768
@@ -37,6 +38,14 @@ class SecondLook(Protocol):
         ...
 
 
+class SingleLook(Protocol):
+    """The same for one publication and one row."""
+
+    def __call__(self, row: int, box: bool) -> bool:
+        """Whether the publication satisfies the filter; `box` tells whether the row's box is in doubt."""
+        ...
+
+
 class Interner:
     """Small numbers for the values that filters of a segment want of one attribute."""
 
@@ -49,14 +58,14 @@ class Interner:
         """The number of a key (see `point_key`), a new one if need be."""
         return self._codes.setdefault(key, len(self._codes))
 
+    def code_of(self, value: Any) -> int:
+        """The number of a value, -1 if no filter asks for it."""
+        return self._codes.get(point_key(value), -1)
+
     def codes_of(self, values: list[Any]) -> npt.NDArray[np.int64]:
         """The number of each value, -1 where no filter asks for it."""
-        get = self._codes.get
-        if set(map(type, values)) in _PLAIN_KEYS:
-            found: Iterable[int] = (get(value, -1) for value in values)
-        else:
-            found = (get(point_key(value), -1) for value in values)
-        return np.fromiter(found, np.int64, len(values))
+        keys = values if set(map(type, values)) in _PLAIN_KEYS else map(point_key, values)
+        return np.fromiter(map(self._codes.get, keys, repeat(-1)), np.int64, len(values))
 
     def __len__(self) -> int:
         return len(self._codes)

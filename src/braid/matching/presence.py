@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from braid.matching.answers import Answer
     from braid.matching.columns import Batch, BoolArray, IntArray
-    from braid.matching.lookup import SecondLook
+    from braid.matching.lookup import SecondLook, SingleLook
+    from braid.matching.single import SingleAnswer
 
 __all__ = ["PresenceTable"]
 
@@ -69,6 +70,18 @@ class PresenceTable:
                 chosen, rows = chosen[wanted], rows[wanted]
             found = second_look(chosen, rows + self._first_row, None)
             answer.add_pairs(chosen[found], self._slots[rows[found]], once=not self._repeated)
+
+    def match_one(
+        self,
+        attributes: Mapping[str, Any],
+        answer: SingleAnswer,
+        dead: BoolArray | None,
+        second_look: SingleLook,
+    ) -> None:
+        """Find the matches of one publication."""
+        for row in self.candidates(attributes).tolist():
+            if (dead is None or not dead[row]) and second_look(row, True):
+                answer.add_slots([int(self._slots[row - self._first_row])])
 
     @property
     def names(self) -> set[str]:

@@ -20,8 +20,9 @@ from braid.language.ranges import some_point_satisfies
 from braid.language.stack import with_room
 from braid.language.value_sets import EXACT_MAX
 from braid.language.values import Range, Value
-from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray, point_key
-from braid.matching.lookup import Lookup, SecondLook
+from braid.matching.bitsets import BitSets, Place, fits_bit_sets
+from braid.matching.columns import ABSENT, Batch, BoolArray, IntArray
+from braid.matching.lookup import Lookup, SecondLook, SingleLook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from braid.matching.lookup import Interner
     from braid.matching.presence import PresenceTable
     from braid.matching.sight import FirstSight
+    from braid.matching.single import SingleAnswer
 
 __all__ = ["MANY_ATTRIBUTES", "PlacedBlock", "Rows", "Segment"]
 
@@ -91,6 +93,11 @@ class Segment:
         self._tables = list(tables)
         self._presence = presence
         self._sights = list(sights)
+        self.takes_single = fits_bit_sets(len(rows.slots), len(axes))
+        """Whether single publications are matched by `match_one`."""
+        self._sight_of = {sight.axis.name: sight for sight in sights}
+        self._bit_sets: BitSets | None = None
+        """Made when a publication comes alone."""
         self._sight_of_row: npt.NDArray[np.uint16] | None = None
         self._filters = filters
         self._dead_rows: BoolArray | None = None
@@ -126,12 +133,59 @@ class Segment:
         if self._presence is not None:
             self._presence.match(batch, answer, self._dead_rows, look_from(0))
 
+    def match_one(self, attributes: Mapping[str, Value | None], answer: SingleAnswer) -> None:
+        """Find the matches of one publication without ranges."""
+        codes = {name: interner.code_of(attributes.get(name)) for name, interner in self._interners.items()}
+
+        def second_look(row: int, box: bool) -> bool:
+            return _holds(self._term(row), attributes, box)
+
+        if self._blocks:
+            self._match_blocks(attributes, codes, answer, second_look)
+            if answer.complete:
+                return
+        for table in self._tables:
+            table.match_one(attributes, codes, answer, self._dead_rows, second_look)
+        if self._presence is not None:
+            self._presence.match_one(attributes, answer, self._dead_rows, second_look)
+
+    def _match_blocks(
+        self,
+        attributes: Mapping[str, Value | None],
+        codes: Mapping[str, int],
+        answer: SingleAnswer,
+        second_look: SingleLook,
+    ) -> None:
+        axes, places = self._axes, list[Place]()
+        for name, value in attributes.items():
+            if name in axes and value is not None:
+                axis = axes[name]
+                rank = axis.rank_of(value)
+                cell = axis.cell_of(rank)
+                places.append((axis, rank, cell))
+                if name in self._sight_of:
+                    answer.add_destinations(self._sight_of[name], cell)
+        if answer.complete:
+            return
+        if self._bit_sets is None:
+            self._bit_sets = BitSets(self._blocks, axes, self.rows.slots)
+        sets = self._bit_sets
+        certain, doubtful = sets.matching(places, codes)
+        answer.add_bits(sets, certain)
+        if doubtful:
+            doubtful = answer.open_bits(sets, doubtful)
+        if doubtful:
+            found, uncertain = sets.within_bounds(doubtful, places)
+            rows = [row for row in sets.rows(uncertain).tolist() if second_look(row, True)]
+            rows += sets.rows(found).tolist()
+            answer.add_slots(self.rows.slots[rows].tolist())
+
     def match_ranged(self, batch: Batch, publication: int, answer: Answer) -> None:
         """Find the matches of one publication that holds ranges."""
         attributes = batch.publications[publication]
         blocks = [placed for placed in self._blocks if self._concerns(placed.block, attributes)]
         names = {lane.axis.name for placed in blocks for lane in placed.block.lanes}
-        ranks, vague = self._ranks(batch, publication, names)
+        ranks, vague = self._ranks(attributes, names)
         found: list[IntArray] = []
         for block, first_row in blocks:
             rows = block.rows_accepting(ranks) + first_row
@@ -147,6 +201,9 @@ class Segment:
             found.append(self._confirmed(alive, attributes, False))
         rows = np.concatenate(found) if found else np.empty(0, np.int64)
         answer.add_pairs(np.full(len(rows), publication), self.rows.slots[rows])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bit_sets": None}  # made anew where a publication comes alone
 
     def remove(self, slot: int) -> None:
         """The filter in this slot no longer matches anything."""
@@ -172,6 +229,7 @@ class Segment:
         own += sum(placed.block.bytes for placed in self._blocks)
         own += sum(sight.bytes for sight in self._sights)
         own += 0 if self._sight_of_row is None else self._sight_of_row.nbytes
+        own += 0 if self._bit_sets is None else self._bit_sets.bytes
         own += 0 if self._presence is None else self._presence.bytes
         return own + sum(table.bytes for table in self._tables)
 
@@ -200,9 +258,11 @@ class Segment:
     def _strike(self, row: int) -> None:
         if self._dead_rows is not None:
             self._dead_rows[row] = True
-        for block, first_row in self._blocks:
+        for number, (block, first_row) in enumerate(self._blocks):
             if first_row <= row < first_row + len(block.slots):
                 block.remove(row - first_row)
+                if self._bit_sets is not None:
+                    self._bit_sets.remove(number, row - first_row)
                 break
         if self._sight_of_row is not None and self._sight_of_row[row]:
             self._sights[self._sight_of_row[row] - 1].remove(row)
@@ -223,28 +283,22 @@ class Segment:
         doubts = [True] * len(rows) if boxes is None else boxes.tolist()
         pairs = zip(publications.tolist(), rows.tolist(), doubts, strict=True)
         for number, (publication, row, box_in_doubt) in enumerate(pairs):
-            attributes: Any = batch.publications[publication]
-            term = terms[row]
-            outcomes[number] = (not term.residual or _residual_holds(term, attributes)) and not (
-                box_in_doubt
-                and any(not values.accepts(attributes.get(name)) for name, values in term.box.items())
-            )
+            outcomes[number] = _holds(terms[row], batch.publications[publication], box_in_doubt)
         return outcomes
 
     def _ranks(
-        self, batch: Batch, publication: int, names: set[str]
+        self, attributes: Mapping[str, Value | None], names: set[str]
     ) -> tuple[dict[str, tuple[int, int]], bool]:
         """The ranks of a publication's values, and whether they are vague: rows found need checking."""
         ranks: dict[str, tuple[int, int]] = {}
         vague = False
         for name in names:
-            axis, column = self._axes[name], batch.column(name)
-            value, kind = column.values[publication], int(column.kinds[publication])
+            axis, value = self._axes[name], attributes.get(name)
             if isinstance(value, Range) and _needs_care(value, axis):
                 vague = True
                 ranks[name] = (ABSENT + 1, axis.ranks - 1)
             else:
-                ranks[name] = axis.ranks_of(kind, int(column.ordinals[publication]), value)
+                ranks[name] = axis.ranks_of(value)
         return ranks, vague
 
     def _confirmed(self, rows: IntArray, attributes: Mapping[str, Value | None], certain: bool) -> IntArray:
@@ -267,8 +321,14 @@ class Segment:
             if value.low != value.high or abs(value.low) >= EXACT_MAX:
                 return None
             value = value.low
-        key = point_key(value)
-        return -1 if key is None else int(self._interners[name].codes_of([value])[0])
+        return self._interners[name].code_of(value)
+
+
+def _holds(term: Term, attributes: Mapping[str, Any], box_in_doubt: bool) -> bool:
+    """Whether a publication satisfies a term, with its box if that is in doubt."""
+    return (not term.residual or _residual_holds(term, attributes)) and not (
+        box_in_doubt and any(not values.accepts(attributes.get(name)) for name, values in term.box.items())
+    )
 
 
 def _residual_holds(term: Term, attributes: Mapping[str, Any]) -> bool:

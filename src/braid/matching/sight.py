@@ -72,6 +72,13 @@ class FirstSight:
         """For each cell the destinations that a value in it reaches for certain, as bits."""
         return self._words[cells]
 
+    def reached_from(self, cell: int) -> int:
+        """The same for one cell, as a whole number."""
+        if self._words.shape[1] == 1:
+            only: int = self._words.data[cell, 0]
+            return only
+        return int.from_bytes(self._words[cell].tobytes(), "little")
+
     def remove(self, row: int) -> None:
         """The filter of this row, which is one of `rows`, no longer reaches its destination."""
         place = int(np.searchsorted(self.rows, row))

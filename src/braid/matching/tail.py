@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from braid.matching.answers import Pairs
 from braid.matching.axis import plain_numbers
 from braid.matching.columns import LARGE, NUMBER, Batch, Column
 from braid.matching.lookup import Interner
 
 if TYPE_CHECKING:
-    from collections.abc import ItemsView, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from braid.language.filters import Filter
     from braid.language.value_sets import ValueSet
+    from braid.language.values import Value
     from braid.matching.answers import Answer
 
 __all__ = ["FEW_PUBLICATIONS", "Tail"]
@@ -63,10 +65,6 @@ class Tail:
     def __iter__(self) -> Iterator[int]:
         return iter(self._waiting)
 
-    def items(self) -> ItemsView[int, Filter]:
-        """The waiting filters with their slots."""
-        return self._waiting.items()
-
     def __contains__(self, slot: int) -> bool:
         return slot in self._waiting
 
@@ -105,6 +103,15 @@ class Tail:
     def evaluate(self, batch: Batch, answer: Answer) -> None:
         """Find the matches of a batch, perhaps with ranges, filter by filter."""
         _evaluate(self._waiting.items(), batch, answer)
+
+    def matching(self, attributes: Mapping[str, Value | None]) -> list[int]:
+        """The slots of the filters that one publication satisfies."""
+        if not self._is_little(1):
+            found = Pairs()
+            self.match(Batch([attributes]), found)
+            slots: list[int] = found.result()[1].tolist()
+            return slots
+        return [slot for slot, filter in self._waiting.items() if filter.matches(attributes)]
 
     def _is_little(self, publications: int) -> bool:
         return publications <= FEW_PUBLICATIONS and len(self._waiting) * publications <= FEW_PAIRS

@@ -66,15 +66,16 @@ class Channel(Waiting[Care]):
 
     __slots__ = (
         "_cares",
+        "_connected",
+        "_frame_bytes_max",
+        "_holding",
         "_peer_received",
         "_peer_settled",
         "_sent",
         "_unacknowledged",
         "_unsettled",
-        "connected",
+        "_writable",
         "divide_care",
-        "frame_bytes_max",
-        "holding",
         "left_out",
         "passing",
         "telling",
@@ -82,13 +83,12 @@ class Channel(Waiting[Care]):
         "unacknowledged_bytes",
         "unacknowledged_messages",
         "unsettled_bytes",
-        "writable",
     )
 
     def __init__(self, settings: ChannelSettings, classes: int = DELIVERY_CLASSES) -> None:
         super().__init__(settings, classes)
-        self.connected = False
-        self.writable = True
+        self._connected = False
+        self._writable = True
         # Sending.
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
@@ -105,8 +105,7 @@ class Channel(Waiting[Care]):
         """Messages that were sent and are not known to have arrived."""
         self.unsettled_bytes = 0
         """Arrived, and kept until everybody downstream has them."""
-        self.frame_bytes_max = _ANY_SIZE
-        """The largest frame that the peer reads, set by the owner. Larger batches are divided."""
+        self._frame_bytes_max = _ANY_SIZE
         self.divide_care: Callable[[Care | None, int], Sequence[Care | None]] = _last_cares
         """Set by the owner: makes the care for a batch that for its parts, all of which must settle."""
         self.left_out: list[tuple[PublicationBatch, Care | None]] = []
@@ -116,21 +115,63 @@ class Channel(Waiting[Care]):
         """Whether the peer says that it keeps credit back on purpose."""
         self.telling = False
         """Set by the owner while it means to acknowledge in a while."""
-        self.holding = False
-        """Set by the owner while publications must not be sent yet."""
+        self._holding = False
         self.passing = False
         """Set by the owner if, while holding, those that nobody cares for may be sent all the same."""
+
+    # Whether anything can be sent.
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to send over."""
+        return self._connected
+
+    @connected.setter
+    def connected(self, connected: bool) -> None:
+        self._connected = connected
+        self._at_once_bytes = 0
+
+    @property
+    def writable(self) -> bool:
+        """Set by the owner: whether the connection takes what is written."""
+        return self._writable
+
+    @writable.setter
+    def writable(self, writable: bool) -> None:
+        self._writable = writable
+        self._at_once_bytes = 0
+
+    @property
+    def holding(self) -> bool:
+        """Set by the owner while publications must not be sent yet."""
+        return self._holding
+
+    @holding.setter
+    def holding(self, holding: bool) -> None:
+        self._holding = holding
+        self._at_once_bytes = 0
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame that the peer reads, set by the owner. Larger batches are divided."""
+        return self._frame_bytes_max
+
+    @frame_bytes_max.setter
+    def frame_bytes_max(self, bytes_max: int) -> None:
+        self._frame_bytes_max = bytes_max
+        self._at_once_bytes = 0
 
     # Sending.
 
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
-        if not self.connected or not (self._messages or self.waiting_bytes or self._in_line):
+        if not self._connected or not (self._messages or self.waiting_bytes or self._in_line):
             return []
         frames: list[Frame] = []
-        while self._messages:
-            frames.append(self._send(self._messages.popleft()))
-        if self.writable and (self.passing or not self.holding):
+        if self._messages:
+            frames += map(self._send, self._messages)
+            self._messages.clear()
+        if (self.waiting_bytes or self._in_line) and self._writable and (self.passing or not self._holding):
             self._take_in_line(frames)
         return frames
 
@@ -142,34 +183,37 @@ class Channel(Waiting[Care]):
         open_classes = [each for each in self._sending.values() if each.waiting]
         blocked_at = self._order + 1
         resend_bytes_max = self.settings.resend_bytes_max
+        in_line = self._in_line
         # What follows a publication that is held must not overtake it if the publisher is the same.
         held_publishers: set[str] = set()
         while open_classes:
             sending = open_classes[0] if len(open_classes) == 1 else min(open_classes, key=_first_order)
-            outgoing = sending.waiting[0]
-            while self._in_line and self._in_line[0].order < min(outgoing.order, blocked_at):
-                frames.append(self._send(self._in_line.popleft()))
-            if outgoing.size > self.frame_bytes_max:
+            waiting = sending.waiting
+            outgoing = waiting[0]
+            size = outgoing.size
+            while in_line and in_line[0].order < min(outgoing.order, blocked_at):
+                frames.append(self._send(in_line.popleft()))
+            if size > self._frame_bytes_max:
                 self._divide_first(sending)
-            elif self.holding and self._is_held(outgoing, held_publishers):
-                sending.held.append(sending.waiting.popleft())
+            elif self._holding and self._is_held(outgoing, held_publishers):
+                sending.held.append(waiting.popleft())
             # A frame larger than all the credit there can ever be goes alone.
-            elif outgoing.size > sending.room and sending.room < sending.window:
+            elif size > sending.room and sending.room < sending.window:
                 blocked_at = min(blocked_at, outgoing.order)
                 open_classes.remove(sending)
                 continue
-            elif self.unacknowledged_bytes + outgoing.size > resend_bytes_max and self._unacknowledged:
+            elif self.unacknowledged_bytes + size > resend_bytes_max and self._unacknowledged:
                 blocked_at = min(blocked_at, outgoing.order)
                 break
             else:
-                sending.waiting.popleft()
+                waiting.popleft()
                 frames.append(self._send(outgoing, sending))
-            if not sending.waiting:
+            if not waiting:
                 open_classes.remove(sending)
-        while self._in_line and self._in_line[0].order < blocked_at:
-            frames.append(self._send(self._in_line.popleft()))
-        for sending in self._sending.values():
-            if sending.held:
+        while in_line and in_line[0].order < blocked_at:
+            frames.append(self._send(in_line.popleft()))
+        if self._holding:
+            for sending in self._sending.values():
                 sending.waiting.extendleft(reversed(sending.held))
                 sending.held.clear()
 
@@ -179,7 +223,7 @@ class Channel(Waiting[Care]):
         body = outgoing.body
         if not isinstance(body, PublicationBatch):
             raise TypeError(f"{body!r} cannot be divided")
-        parts, left_out = fitted(body, self.frame_bytes_max)
+        parts, left_out = fitted(body, self._frame_bytes_max)
         cares = self.divide_care(outgoing.care, len(parts))
         sending.waiting.extendleft(
             reversed(
@@ -208,25 +252,18 @@ class Channel(Waiting[Care]):
 
         It saves a single publication the way through the line, which it would leave at once.
         """
+        size = batch.size
+        if size > self._at_once_bytes and size > self._find_at_once_bytes():
+            return None
         if batch.target:
-            found = self._sending.get(batch.target)
-            if found is None:
+            try:
+                sending = self._sending[batch.target]
+            except KeyError:
                 return None
-            sending = found
         else:
             sending = self._plain_sending
-        size = batch.size
         under_way = self.unacknowledged_bytes + size
-        if (
-            size > sending.room
-            or size > self.frame_bytes_max
-            or sending.waiting_bytes
-            or self._in_line
-            or self._messages
-            or self.holding
-            or not (self.connected and self.writable)
-            or under_way > self.settings.resend_bytes_max
-        ):
+        if size > sending.room or under_way > self.settings.resend_bytes_max:
             return None
         sending.room -= size
         self.unacknowledged_bytes = under_way
@@ -235,8 +272,15 @@ class Channel(Waiting[Care]):
         frame: Frame = _quickly(Frame, (sequence, batch))
         return frame
 
+    def _find_at_once_bytes(self) -> int:
+        """How large something may be that is sent at once: nothing must be before it in any line."""
+        idle = not (self.waiting_bytes or self._in_line or self._messages)
+        ready = self._connected and self._writable and not self._holding
+        self._at_once_bytes = self._frame_bytes_max if idle and ready else 0
+        return self._at_once_bytes
+
     def _send(self, outgoing: Outgoing[Care], sending: SendingClass[Care] | None = None) -> Frame:
-        self._sent += 1
+        self._sent = sequence = self._sent + 1
         if sending is None:
             self.unacknowledged_messages += 1
         else:
@@ -246,9 +290,10 @@ class Channel(Waiting[Care]):
             self.waiting_bytes -= size
             self.unacknowledged_bytes += size
         if outgoing.care is not None:
-            self._cares[self._sent] = outgoing.care
+            self._cares[sequence] = outgoing.care
         self._unacknowledged.append(outgoing.body)
-        return Frame(self._sent, outgoing.body)
+        frame: Frame = _quickly(Frame, (sequence, outgoing.body))
+        return frame
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> list[Care]:
         """The peer says how far it has come; returns who waited for what is settled now.
@@ -361,7 +406,10 @@ class Channel(Waiting[Care]):
     @property
     def moved_bytes(self) -> int:
         """Publications that were sent since the session began."""
-        return sum(sending.sent_bytes for sending in self._sending.values())
+        sent_bytes = 0
+        for sending in self._sending.values():
+            sent_bytes += sending.credit - sending.room
+        return sent_bytes
 
     @property
     def idle(self) -> bool:
@@ -450,7 +498,7 @@ class Channel(Waiting[Care]):
         # It may have acknowledged more on a former connection since it said so.
         self._peer_received = max(peer_received, self._peer_received)
         self._release()
-        self.connected, self.writable = True, True
+        self.connected = self.writable = True
         self._tell_again()
         return list(self._sent_last())
 
@@ -470,7 +518,7 @@ class Channel(Waiting[Care]):
         for outgoing in again:
             self.offer(outgoing.body, outgoing.care)
         self._restart_receiving()
-        self.connected, self.writable = True, True
+        self.connected = self.writable = True
 
 
 def _last_cares(care: Care | None, count: int) -> list[Care | None]:

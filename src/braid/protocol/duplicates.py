@@ -218,7 +218,10 @@ class DuplicateFilter:
 
     def _enter(self, publisher: str, seen: _Seen) -> None:
         self._publishers[publisher] = seen
-        names = self._owners.setdefault(_owner_of(publisher), OrderedDict())
+        owner = _owner_of(publisher)
+        names = self._owners.get(owner)
+        if names is None:
+            names = self._owners[owner] = OrderedDict()
         names[publisher] = None
         if len(self._publishers) > self._publishers_max:
             if len(names) * len(self._owners) < self._publishers_max:

@@ -42,6 +42,9 @@ STREAM_FIRST = 256
 STREAMS_MAX = 128
 STREAM_WINDOW_BYTES = 256 * 1024
 
+# One for all: every empty set that is made is another one.
+_NO_REASONS: frozenset[Hashable] = frozenset()
+
 
 def class_window(number: int, window_bytes: int) -> int:
     """The credit that a class begins with, and that is kept open for it."""
@@ -55,7 +58,7 @@ class ReceivingClass:
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self.holds: set[Hashable] = set()
+        self.holds = _NO_REASONS
         """Why the peer gets no further credit for this class."""
         self.restart()
 
@@ -71,17 +74,6 @@ class ReceivingClass:
         if withheld:
             return self.granted
         return max(self.granted, self.received_bytes + self.window_bytes)
-
-    def grant(self, withheld: bool) -> bool:
-        """Grant what the peer may have; returns whether that is news to it."""
-        granted, window_bytes = self.granted, self.window_bytes
-        if not withheld and self.received_bytes + window_bytes > granted:
-            self.granted = granted = self.received_bytes + window_bytes
-        # That is when a quarter of the window would be used up since.
-        self.due_bytes = granted - window_bytes + window_bytes // 4
-        news = granted != self.told
-        self.told = granted
-        return news
 
 
 class Incoming:
@@ -111,7 +103,7 @@ class Incoming:
         self._plain_receiving = ReceivingClass(settings.window_bytes)
         """Class 0, in which nearly everything comes."""
         self._receiving = {0: self._plain_receiving}
-        self._holds: set[Hashable] = set()
+        self._holds = _NO_REASONS
         """Why the peer gets no further credit for any class."""
         self._told = (0, 0)
         self._prompt = False
@@ -185,10 +177,10 @@ class Incoming:
         acknowledged at once. Then the credit cannot be exceeded either.
         """
         if batch.target:
-            found = self._receiving.get(batch.target)
-            if found is None:
+            try:
+                receiving = self._receiving[batch.target]
+            except KeyError:
                 return False
-            receiving = found
         else:
             receiving = self._plain_receiving
         received = self.received
@@ -210,20 +202,26 @@ class Incoming:
 
         With a `number`, only what it sends of that class waits.
         """
-        self._holds_on(number).add(reason)
+        self._set_holds(number, self._holds_on(number) | {reason})
 
     def release_credit(self, reason: Hashable, number: int | None = None) -> bool:
         """A reason has gone; returns whether it was the last one, so that the peer may get credit again."""
         holds = self._holds_on(number)
         if reason not in holds:
             return False
-        holds.discard(reason)
-        return not holds
+        self._set_holds(number, holds - {reason})
+        return len(holds) == 1
 
-    def _holds_on(self, number: int | None) -> set[Hashable]:
+    def _holds_on(self, number: int | None) -> frozenset[Hashable]:
         if number is None:
             return self._holds
         return (self._receiving.get(number) or self._new_receiving(number)).holds
+
+    def _set_holds(self, number: int | None, holds: frozenset[Hashable]) -> None:
+        if number is None:
+            self._holds = holds
+        else:
+            self._receiving[number].holds = holds
 
     @property
     def withheld(self) -> bool:
@@ -231,9 +229,16 @@ class Incoming:
         return bool(self._holds) or any(receiving.holds for receiving in self._receiving.values())
 
     @property
-    def credit_holds(self) -> set[Hashable]:
+    def credit_holds(self) -> frozenset[Hashable]:
         """Why it gets none."""
-        return self._holds.union(*(receiving.holds for receiving in self._receiving.values()))
+        return frozenset(reason for reason, _ in self.holds())
+
+    def holds(self) -> set[tuple[Hashable, int | None]]:
+        """Why it gets none, each with the class concerned; None stands for all."""
+        found: set[tuple[Hashable, int | None]] = {(reason, None) for reason in self._holds}
+        for number, receiving in self._receiving.items():
+            found.update((reason, number) for reason in receiving.holds)
+        return found
 
     @property
     def credit_to_grant(self) -> int:
@@ -274,11 +279,18 @@ class Incoming:
         withheld = held = bool(self._holds)
         credits: list[tuple[int, int]] = []
         for number, receiving in self._receiving.items():
-            held = held or bool(receiving.holds)
-            if receiving.grant(withheld or bool(receiving.holds)):
+            granted, window_bytes = receiving.granted, receiving.window_bytes
+            if receiving.holds:
+                held = True
+            elif not withheld and receiving.received_bytes + window_bytes > granted:
+                receiving.granted = granted = receiving.received_bytes + window_bytes
+            # That is when a quarter of the window would be used up since.
+            receiving.due_bytes = granted - window_bytes + window_bytes // 4
+            if granted != receiving.told:
+                receiving.told = granted
                 news = True
                 if number:
-                    credits.append((number, receiving.granted))
+                    credits.append((number, granted))
         if not news:
             return None
         self._told = state

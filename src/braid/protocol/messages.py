@@ -95,6 +95,10 @@ class Hello(_Message, tag=1, frozen=True):
     proofs: dict[str, str] = {}
     """By the names of brokers that the sender has met: what proves to each that this greeting is its own. For
     a soft link it is the word that was sent ahead (`SoftWord`)."""
+    ticket: str = ""
+    """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
+    returned: dict[str, str] = {}
+    """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -278,6 +282,8 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     patience_us: int = 0
     secret: str = ""
     """What an anonymous client shows to have the log to itself."""
+    takeover: bool = False
+    """Whether another client that reads the log is to stop; without that, the second one is refused."""
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
@@ -405,6 +411,9 @@ class Introduction(_Message, tag=38, frozen=True):
     """Sequenced, between brokers: the key by which you can tell me from others who use my name."""
 
     key: str
+    """Empty from a broker that keeps no data."""
+    ticket: str = ""
+    """What proves to this process of the sender's that the receiver comes again."""
 
 
 class SoftWord(_Message, tag=39, frozen=True):

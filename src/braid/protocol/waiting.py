@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import merge
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.incoming import Incoming, class_window
@@ -25,11 +25,15 @@ __all__ = ["Waiting"]
 
 Care = TypeVar("Care")
 
+# Where nothing is in line, which is nearly everywhere and always. Nothing is ever put into it.
+_NOTHING: deque[Any] = deque()
+
 
 class Waiting(Incoming, Generic[Care]):
     """A channel as far as its lines are concerned; what has come from the peer is below it."""
 
     __slots__ = (
+        "_at_once_bytes",
         "_in_line",
         "_messages",
         "_order",
@@ -41,13 +45,15 @@ class Waiting(Incoming, Generic[Care]):
 
     def __init__(self, settings: ChannelSettings, classes: int) -> None:
         super().__init__(settings, classes)
-        self._messages: deque[Outgoing[Care]] = deque()
-        self._in_line: deque[Outgoing[Care]] = deque()
+        self._messages: list[Outgoing[Care]] = []
+        self._in_line: deque[Outgoing[Care]] = _NOTHING
         """Messages that wait until all publications offered before them have gone."""
         self._plain_sending: SendingClass[Care] = SendingClass(0)
         """Class 0, in which nearly everything between brokers goes."""
         self._sending: dict[int, SendingClass[Care]] = {0: self._plain_sending}
         self._order = 0
+        self._at_once_bytes = 0
+        """How large something may be to be sent at once, as was last found; 0 after whatever may end that."""
         self._peer_window = 0
         self.waiting_bytes = 0
         """Publications that have not been sent for lack of credit or connection."""
@@ -61,9 +67,10 @@ class Waiting(Incoming, Generic[Care]):
     def offer(self, body: Body, care: Care | None = None) -> None:
         """Put something in line."""
         self._order += 1
+        self._at_once_bytes = 0
         if isinstance(body, PublicationBatch):
             size = body.size
-            sending = self._class(body.target)
+            sending = self._class(body.target) if body.target else self._plain_sending
             sending.waiting.append(Outgoing(body, size, care, self._order))
             sending.waiting_bytes += size
             self.waiting_bytes += size
@@ -76,6 +83,9 @@ class Waiting(Incoming, Generic[Care]):
             self.offer(message)
             return
         self._order += 1
+        self._at_once_bytes = 0
+        if not self._in_line:
+            self._in_line = deque()
         self._in_line.append(Outgoing(message, 0, None, self._order))
 
     def retract(self, unwanted: Callable[[Body], bool]) -> bool:

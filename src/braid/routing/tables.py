@@ -75,8 +75,16 @@ class RoutingTables:
     with ranges should lie within its advertisement as a whole, or be advertised as TRUE.
     """
 
-    def __init__(self, matcher: Matcher | None = None) -> None:
-        """`matcher` answers for the subscriptions; an index of our own if none is given."""
+    def __init__(
+        self,
+        matcher: Matcher | None = None,
+        anchor_for: Callable[[str, Anchor | None], Anchor] = lambda link, anchor: HERE,
+    ) -> None:
+        """
+        Args:
+            matcher: answers for the subscriptions; an index of our own if none is given.
+            anchor_for: how a neighbour is to know what has an anchor, or (None) is for somebody here.
+        """
         self.matcher: Matcher = matcher if matcher is not None else OwnMatching()
         """All subscriptions, grouped by destination."""
         self._matcher_here: Matcher | None = None
@@ -92,8 +100,7 @@ class RoutingTables:
         """Those that matching can name, with how many subscriptions they have."""
         self._takes_all: Counter[Hashable] = Counter()
         """Those of them that want everything, with how many subscriptions say so."""
-        self.anchor_for: Callable[[str, Anchor | None], Anchor] = lambda link, anchor: HERE
-        """How a neighbour is to know what has an anchor, or (None) is for somebody here."""
+        self._anchor_for = anchor_for
 
     # Links.
 
@@ -213,8 +220,8 @@ class RoutingTables:
 
     def _anchor_at(self, neighbour: Neighbour, entry: Entry) -> Anchor:
         if self._neighbour(entry.origin) is None:
-            return self.anchor_for(neighbour.link, None)
-        return self.anchor_for(
+            return self._anchor_for(neighbour.link, None)
+        return self._anchor_for(
             neighbour.link, entry.anchor if entry.anchor.broker else Anchor(str(entry.origin))
         )
 

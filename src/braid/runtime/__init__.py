@@ -1,16 +1,37 @@
-"""Real time, real sockets: how do machines and clients meet the world?
+"""Real time, real sockets: how machines and clients meet the world.
 
 - `node`: drives any machine over real connections; `connection`, `clock`, `tls`.
-- `client`, `sync_client`: `braid.connect` and `braid.connect_sync`.
+- `connecting`: `braid.connect` and `braid.connect_sync`; `client`, `sync_client`: what they give.
 - `store`: durable rows on disk. `directory`: which brokers there are.
 - `http`, `metrics`, `logs`: what operators look at.
 """
 
 from __future__ import annotations
 
-from braid.protocol.client_inbox import StoredPublication
-from braid.runtime.client import Client, connect
-from braid.runtime.sync_client import SyncClient, connect_sync
+from braid.runtime.client import Client
+from braid.runtime.client_events import ConnectionEvent
+from braid.runtime.client_receipts import Receipt
+from braid.runtime.client_subscription import Advertisement, DurableSubscription, Replay, Subscription
+from braid.runtime.client_sync_subscription import SyncDurableSubscription, SyncReplay, SyncSubscription
+from braid.runtime.connecting import connect, connect_sync
+from braid.runtime.sync_client import SyncAdvertisement, SyncClient, SyncReceipt
 from braid.runtime.tls import TlsSettings
 
-__all__ = ["Client", "StoredPublication", "SyncClient", "TlsSettings", "connect", "connect_sync"]
+__all__ = [
+    "Advertisement",
+    "Client",
+    "ConnectionEvent",
+    "DurableSubscription",
+    "Receipt",
+    "Replay",
+    "Subscription",
+    "SyncAdvertisement",
+    "SyncClient",
+    "SyncDurableSubscription",
+    "SyncReceipt",
+    "SyncReplay",
+    "SyncSubscription",
+    "TlsSettings",
+    "connect",
+    "connect_sync",
+]

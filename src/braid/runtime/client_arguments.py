@@ -9,35 +9,31 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from braid.embedded.arguments import checked_timeout
-from braid.errors import ConfigurationError, PublicationError, RemoteProtocolError
-from braid.language import Publication, checked_attributes
+from braid.client.outbox import ACKNOWLEDGED, ORDERED
+from braid.embedded.arguments import checked_draft, checked_drafts, checked_timeout
+from braid.errors import ConfigurationError, RemoteProtocolError
 from braid.protocol.batch import PUBLISHER_BYTES_MAX, encode_record
-from braid.protocol.client_outbox import ACKNOWLEDGED, ORDERED
 from braid.protocol.publisher_names import EPOCH_FIRST, EPOCH_LENGTH_MAX, PublisherNames
 from braid.runtime.tls import Address, TlsSettings, client_context, is_loopback, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from braid.embedded.core import Draft
+    from braid.language import Publication
 
 __all__ = [
-    "CLOSE_TIMEOUT_S",
-    "QUEUE_SIZE",
     "Identity",
     "client_addresses",
     "client_identity",
     "manner_of",
     "microseconds",
     "publication_record",
+    "publication_records",
     "report_of",
     "waiting_for_links",
     "warn_if_exposed",
 ]
-
-# How long closing a client waits for publications that are still on their way.
-CLOSE_TIMEOUT_S: Final = 5.0
-# Publications that wait for a subscriber unless it chooses another number.
-QUEUE_SIZE: Final = 1000
 
 # Of the time a request may take, what the broker may wait for links that are down: its answer names them, and
 # is to come before we give up.
@@ -142,19 +138,20 @@ def manner_of(delivery: str, ordered: bool) -> int:
     return manner | ORDERED if ordered else manner
 
 
-def publication_record(attributes: Mapping[str, Any] | Publication, body: bytes, content_type: str) -> bytes:
+def publication_record(
+    attributes: Mapping[str, Any] | Publication, body: bytes = b"", content_type: str = ""
+) -> bytes:
     """The bytes of a publication, or a `PublicationError` that says what is wrong with it."""
-    if isinstance(attributes, Publication):
-        if body or content_type:
-            raise PublicationError("a Publication brings its own body and content type; give them only once")
-        body, content_type, attributes = attributes.body, attributes.content_type, attributes.attributes
-    if type(body) is not bytes:
-        if not isinstance(body, bytearray | memoryview):
-            raise PublicationError(f"a body is bytes, not {type(body).__name__}; encode it first")
-        body = bytes(body)
-    if type(content_type) is not str:
-        raise PublicationError(f"a content type is a string, not {type(content_type).__name__}")
-    return encode_record(checked_attributes(attributes), time.time_ns() // 1000, body, content_type)
+    return _record(checked_draft(attributes, body, content_type))
+
+
+def publication_records(batch: Iterable[Mapping[str, Any] | Publication]) -> list[bytes]:
+    """The bytes of all publications of a batch, or a `PublicationError` that says which one is wrong."""
+    return [_record(draft) for draft in checked_drafts(batch)]
+
+
+def _record(draft: Draft) -> bytes:
+    return encode_record(draft.attributes, time.time_ns() // 1000, draft.body, draft.content_type)
 
 
 class WaitingForLinks(TypedDict):

@@ -33,9 +33,9 @@ class ClientConnector:
         self._used = True
         client = self._make_client()
         try:
-            await client._open()
+            await client._engine.open()
         except BaseException:
-            await client._stop(ConnectionLostError("the client never connected"))
+            await client._engine.stop(ConnectionLostError("the client never connected"))
             raise
         return client
 

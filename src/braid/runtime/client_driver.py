@@ -23,8 +23,8 @@ from braid.runtime.tls import handshake_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from braid.protocol.client_effects import ClientEffect
-    from braid.protocol.client_session import ClientSession
+    from braid.client.effects import ClientEffect
+    from braid.client.session import ClientSession
     from braid.protocol.inputs import Input
     from braid.runtime.tls import Address
 

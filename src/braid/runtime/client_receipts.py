@@ -1,4 +1,4 @@
-"""Did what was published arrive?
+"""Receipts: did what was published arrive?
 
 A receipt is two words until somebody awaits it. Publications arrive in the order in which they were made, so
 a number says for all of them at once which have; only the few that are refused have to be remembered.
@@ -6,44 +6,43 @@ a number says for all of them at once which have; only the few that are refused 
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from copy import copy
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from braid.embedded.arguments import checked_timeout
+from braid.errors import PublicationError, RequestRefusedError
 from braid.protocol.publisher_names import publisher_and_epoch
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Generator, Iterable
 
     from braid.errors import BraidError
 
-__all__ = ["Receipt", "ReceiptBook"]
+__all__ = ["Receipt", "ReceiptBook", "ReceiptView"]
 
 # Refused publications that are remembered for receipts nobody has looked at yet. Each refusal is also logged.
 REFUSALS_MAX: Final = 10_000
 # The same for runs of discarded ones.
 DISCARDED_RUNS_MAX: Final = 10_000
+# Of the publications of a batch, what one of them says about all.
+_STATUS_ORDER: Final = ("waiting", "unknown", "refused", "discarded", "delivered")
 
 
-class Receipt:
-    """The promise that a publication arrives: `await receipt` returns when it has.
+class ReceiptView:
+    """What all receipts say; how to wait for them differs."""
 
-    With fast delivery that means that the broker has it, with acknowledged delivery that everybody has it
-    whose subscription it satisfies. Awaiting it raises `AccessDeniedError` or `RequestRefusedError` if the
-    broker did not take it, and `ConnectionLostError` if nobody knows. If the broker took it for a repetition,
-    `discarded` is True then: a publication with its number, or later ones, came from somebody else in this
-    publisher's name and epoch.
-    """
+    __slots__ = ("_acknowledged", "_book", "published", "sequence")
 
-    __slots__ = ("_acknowledged", "_book", "sequence")
-
-    def __init__(self, book: ReceiptBook, sequence: int, acknowledged: bool) -> None:
+    def __init__(self, book: ReceiptBook, sequence: int, acknowledged: bool, published: int = 1) -> None:
         self._book = book
         self.sequence = sequence
-        """The publication's number, rising by one per publisher."""
+        """The publication's number, rising by one per publisher; of a batch, its first."""
+        self.published = published
+        """How many publications it is for; a batch's numbers run from `sequence` without a gap."""
         self._acknowledged = acknowledged
 
     @property
@@ -58,8 +57,8 @@ class Receipt:
 
     @property
     def done(self) -> bool:
-        """True once awaiting it returns or raises at once."""
-        return self._book.is_done(self.sequence, self._acknowledged)
+        """True once waiting for it returns or raises at once."""
+        return all(self._book.is_done(sequence, self._acknowledged) for sequence in self._sequences)
 
     @property
     def discarded(self) -> bool:
@@ -68,14 +67,45 @@ class Receipt:
 
     @property
     def status(self) -> str:
-        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more."""
-        return self._book.status(self.sequence, self._acknowledged)
+        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more.
 
-    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
-        return self._book.wait(self.sequence, self._acknowledged).__await__()
+        Of a batch, the first of `waiting`, `unknown`, `refused` and `discarded` that is true of one of them.
+        """
+        book = self._book
+        found = {book.status(sequence, self._acknowledged) for sequence in self._sequences}
+        return min(found, key=_STATUS_ORDER.index, default="delivered")
+
+    @property
+    def _sequences(self) -> range:
+        return range(self.sequence, self.sequence + self.published)
 
     def __repr__(self) -> str:
-        return f"<Receipt {self.sequence} of {self.publisher!r}: {self.status}>"
+        return f"<{type(self).__name__} {self.sequence} of {self.publisher!r}: {self.status}>"
+
+
+class Receipt(ReceiptView):
+    """The promise that a publication arrives: `await receipt` returns when it has.
+
+    With fast delivery that means that the broker has it, with acknowledged delivery that everybody has it
+    whose subscription it satisfies. Awaiting it raises `AccessDeniedError` or `RequestRefusedError` if the
+    broker did not take it, and `ConnectionLostError` if nobody knows. If the broker took it for a repetition,
+    `discarded` is True then: a publication with its number, or later ones, came from somebody else in this
+    publisher's name and epoch. The receipt of a batch speaks of all of its publications.
+    """
+
+    __slots__ = ()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """As `await receipt`, for at most `timeout_s` seconds (None: as long as it takes).
+
+        Raises:
+            TimeoutError: it is not known yet.
+        """
+        async with asyncio.timeout(checked_timeout(timeout_s)):
+            await self
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
+        return self._book.wait_for(self._sequences, self._acknowledged).__await__()
 
 
 class ReceiptBook:
@@ -140,6 +170,17 @@ class ReceiptBook:
         through = self._settled if acknowledged else self._received
         apart = acknowledged and sequence in self._apart
         return sequence <= through or apart or sequence in self._refused
+
+    async def wait_for(self, sequences: range, acknowledged: bool) -> None:
+        """Return when all of these have arrived (or are settled), or raise what became of the first."""
+        error: BraidError | None = None
+        for sequence in reversed(sequences):  # most often the others are known when the last is
+            try:
+                await self.wait(sequence, acknowledged)
+            except (PublicationError, RequestRefusedError) as refusal:
+                error = refusal
+        if error is not None:
+            raise error
 
     async def wait(self, sequence: int, acknowledged: bool) -> None:
         """Return when a publication has arrived (or is settled), or raise what became of it."""

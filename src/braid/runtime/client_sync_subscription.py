@@ -1,7 +1,8 @@
-"""What does a subscriber without an event loop hold in its hands?
+"""Subscriptions and replays of the synchronous client.
 
-An ordinary iterator. What is queued crosses over from the loop's thread in portions, so that a busy reader
-does not wait for a change of threads with every publication. Callbacks are called by a thread of their own.
+Each is an ordinary iterator. What is queued crosses over from the loop's thread in portions, so that a busy
+reader does not wait for a change of threads with every publication. Callbacks are called by a thread of their
+own.
 """
 
 from __future__ import annotations
@@ -13,24 +14,26 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
-from braid.embedded.arguments import checked_timeout
+from braid.client.inbox import StoredPublication
+from braid.embedded.arguments import checked_timeout, require_size
+from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BraidError, BusClosedError, ConfigurationError
 from braid.language import Publication
-from braid.protocol.client_inbox import StoredPublication
+from braid.runtime.client_events import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
+    from braid.embedded.statistics import SubscriptionStatistics
     from braid.language import Filter
-    from braid.runtime.client_subscription import Replay, Subscription, SubscriptionStatistics
+    from braid.runtime.client_events import ErrorHandler
+    from braid.runtime.client_subscription import DurableSubscription, Replay
 
-__all__ = ["SyncReplay", "SyncSubscription"]
+__all__ = ["SyncDurableSubscription", "SyncReplay", "SyncSubscription"]
 
 # Publications that cross over at a time; as many may wait on this side beside the queue on the other.
 PORTION: Final = 256
-# How long `close` waits for a callback that is running.
-JOIN_TIMEOUT_S: Final = 5.0
 
 _log = logging.getLogger("braid.client")
 
@@ -48,6 +51,22 @@ class _Reads(Protocol[Row]):
     async def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Row]: ...
 
     async def close(self) -> None: ...
+
+
+class _Answered(_Reads[Row], Protocol[Row]):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def filter(self) -> Filter: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+
+    def statistics(self) -> SubscriptionStatistics: ...
 
 
 class _SyncReader(Generic[Row]):
@@ -70,6 +89,14 @@ class _SyncReader(Generic[Row]):
             SlowConsumerError: it was ended because too much waited in its queue.
             ConnectionLostError: the broker is out of reach for good.
         """
+        return self._read(1, timeout_s)[0]
+
+    def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Row]:
+        """At least one publication, and what else is queued, at most `count_max`; otherwise as `get`."""
+        require_size("count_max", count_max)
+        return self._read(count_max, timeout_s)
+
+    def _read(self, count_max: int, timeout_s: float | None) -> list[Row]:
         limit_s = checked_timeout(timeout_s)
         started_s = time.monotonic()
         if not self._reading.acquire(timeout=-1 if limit_s is None else limit_s):
@@ -80,8 +107,8 @@ class _SyncReader(Generic[Row]):
             if not self._buffer:
                 if limit_s is not None:
                     limit_s = max(0.0, limit_s - (time.monotonic() - started_s))
-                self._buffer.extend(self._run(self._source.get_many(PORTION, limit_s)))
-            return self._buffer.popleft()
+                self._buffer.extend(self._run(self._source.get_many(max(PORTION, count_max), limit_s)))
+            return [self._buffer.popleft() for _ in range(min(count_max, len(self._buffer)))]
         finally:
             self._reading.release()
 
@@ -122,16 +149,21 @@ class SyncReplay(_SyncReader[StoredPublication]):
         super().__init__(run, replay)
 
 
-class SyncSubscription(_SyncReader[Publication]):
-    """A subscription of a `SyncClient`: iterate over it, or `get` with a timeout, from any thread."""
+class _SyncSubscription(_SyncReader[Row]):
+    """What a synchronous client's subscriptions have in common."""
 
     def __init__(
-        self, run: _Run, subscription: Subscription, callback: Callable[[Publication], object] | None
+        self,
+        run: _Run,
+        subscription: _Answered[Row],
+        callback: Callable[[Row], object] | None,
+        on_error: ErrorHandler | None,
     ) -> None:
         super().__init__(run, subscription)
-        self._subscription = subscription
+        self._answered = subscription
+        self._on_error = on_error
         self._errors = 0
-        self._on_close: Callable[[SyncSubscription], None] | None = None
+        self._on_close: Callable[[Any], None] | None = None
         self._dispatcher: threading.Thread | None = None
         if callback is not None:
             self._dispatcher = threading.Thread(
@@ -140,40 +172,30 @@ class SyncSubscription(_SyncReader[Publication]):
             self._dispatcher.start()
 
     @property
-    def filter(self) -> Filter:
-        """What it receives: what was asked for, or less where not everything was granted."""
-        return self._subscription.filter
+    def name(self) -> str:
+        """The name it was given, or `subscription-1` and so on."""
+        return self._answered.name
 
     @property
-    def durable(self) -> str | None:
-        """The name of the log that it reads, if any."""
-        return self._subscription.durable
+    def filter(self) -> Filter:
+        """What it receives: what was asked for, or less where not everything was granted."""
+        return self._answered.filter
 
     @property
     def closed(self) -> bool:
         """True once nothing more can come in; what is queued can perhaps still be read."""
-        return self._closed or self._subscription.closed
-
-    @property
-    def secret(self) -> str | None:
-        """What opens its log where this client is anonymous; None for one that is not durable."""
-        return self._subscription.secret
+        return self._closed or self._answered.closed
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The links that were down when a partial subscription was answered; empty where it covers all."""
-        return self._subscription.missing
-
-    @property
-    def resets(self) -> int:
-        """How often a durable subscription's log turned out not to have rows that were read from it."""
-        return self._subscription.resets
+        return self._answered.missing
 
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot of its counters."""
 
         async def look() -> SubscriptionStatistics:
-            return self._subscription.statistics()
+            return self._answered.statistics()
 
         found = self._run(look())
         here = len(self._buffer)
@@ -181,39 +203,91 @@ class SyncSubscription(_SyncReader[Publication]):
             found, delivered=found.delivered - here, queued=found.queued + here, errors=self._errors
         )
 
-    def acknowledge(self, done: StoredPublication | int) -> None:
-        """Say that everything up to this publication of a durable subscription is done with."""
-        self._run(self._subscription.acknowledge(done))
-
-    def get(self, timeout_s: float | None = None) -> Publication:
+    def get(self, timeout_s: float | None = None) -> Row:
         """The next publication, waiting for it at most `timeout_s` seconds (None: as long as it takes).
 
         Raises what `Subscription.get` raises.
         """
-        if self._dispatcher is not None and threading.current_thread() is not self._dispatcher:
-            raise ConfigurationError(
-                "this subscription has a callback; subscribe without one to read from it"
-            )
+        self._require_readable()
         return super().get(timeout_s)
 
-    def close(self) -> None:
-        """Unsubscribe. A callback that is running in another thread is waited for, for a few seconds."""
+    def get_many(self, count_max: int, timeout_s: float | None = None) -> list[Row]:
+        """At least one publication, and what else is queued, at most `count_max`; otherwise as `get`."""
+        self._require_readable()
+        return super().get_many(count_max, timeout_s)
+
+    def _require_readable(self) -> None:
+        if self._dispatcher is not None and threading.current_thread() is not self._dispatcher:
+            raise ConfigurationError(
+                f"subscription {self.name!r} has a callback; subscribe without one to read from it"
+            )
+
+    def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S) -> None:
+        """Unsubscribe. A callback that is running in another thread is waited for, at most `timeout_s`
+        seconds."""
+        limit_s = checked_timeout(timeout_s)
         super().close()
         if self._on_close is not None:
             self._on_close(self)
-        self._join()
+        self._join(limit_s)
 
-    def _join(self) -> None:
+    def _join(self, timeout_s: float | None = CLOSE_TIMEOUT_S) -> None:
         if self._dispatcher is not None and threading.current_thread() is not self._dispatcher:
-            self._dispatcher.join(JOIN_TIMEOUT_S)
+            self._dispatcher.join(timeout_s)
 
-    def _dispatch(self, callback: Callable[[Publication], object]) -> None:
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} {self.name!r} {state}: {self.filter.text}>"
+
+    def _dispatch(self, callback: Callable[[Row], object]) -> None:
         try:
             for publication in self:
                 try:
                     callback(publication)
-                except Exception:
+                except Exception as error:
                     self._errors += 1
                     _log.exception("a subscription's callback failed: %r", callback)
+                    tell("on_error", self._on_error, error, publication)
         except BraidError as error:
             _log.error("a subscription with a callback has ended: %s", error)
+            tell("on_error", self._on_error, error, None)
+
+
+class SyncSubscription(_SyncSubscription[Publication]):
+    """A subscription of a `SyncClient`: iterate over it, or `get` with a timeout, from any thread."""
+
+
+class SyncDurableSubscription(_SyncSubscription[StoredPublication]):
+    """A subscription that reads a log at the broker. See `DurableSubscription`."""
+
+    def __init__(
+        self,
+        run: _Run,
+        subscription: DurableSubscription,
+        callback: Callable[[StoredPublication], object] | None,
+        on_error: ErrorHandler | None,
+    ) -> None:
+        self._durable = subscription
+        super().__init__(run, subscription, callback, on_error)
+
+    @property
+    def durable(self) -> str:
+        """The name of the log."""
+        return self._durable.durable
+
+    @property
+    def secret(self) -> str | None:
+        """What opens its log where this client is anonymous."""
+        return self._durable.secret
+
+    @property
+    def resets(self) -> int:
+        """How often the log turned out not to have rows that were read from it."""
+        return self._durable.resets
+
+    def acknowledge(self, done: StoredPublication | int) -> None:
+        """Say that everything up to this publication (or offset) is done with.
+
+        See `DurableSubscription.acknowledge`.
+        """
+        self._run(self._durable.acknowledge(done))

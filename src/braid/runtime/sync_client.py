@@ -1,4 +1,4 @@
-"""How does a program without an event loop take part in the network?
+"""The synchronous client: how a program without an event loop takes part in the network.
 
     with braid.connect_sync("braid://127.0.0.1:7000") as client:
         quotes = client.subscribe("symbol = 'ACME' AND price > 10")
@@ -15,24 +15,31 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
-from braid.embedded.arguments import checked_timeout, is_coroutine_callback
+from braid.embedded.arguments import QUEUE_SIZE, checked_handler, checked_timeout, is_coroutine_callback
+from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BusClosedError, ConfigurationError
-from braid.runtime.client import connect
-from braid.runtime.client_arguments import CLOSE_TIMEOUT_S, QUEUE_SIZE, manner_of, publication_record
-from braid.runtime.client_sync_subscription import SyncReplay, SyncSubscription
+from braid.runtime.client_arguments import manner_of, publication_record, publication_records
+from braid.runtime.client_receipts import ReceiptView
+from braid.runtime.client_subscription import DurableSubscription
+from braid.runtime.client_sync_subscription import SyncDurableSubscription, SyncReplay, SyncSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from braid.client.inbox import StoredPublication
+    from braid.embedded import WhenFull
     from braid.errors import BraidError
     from braid.language import Filter, Publication
-    from braid.runtime.client import Client, ClientConnector
-    from braid.runtime.client_subscription import Advertisement
+    from braid.runtime.client import Client
+    from braid.runtime.client_connector import ClientConnector
+    from braid.runtime.client_engine import ClientEngine
+    from braid.runtime.client_events import ErrorHandler
+    from braid.runtime.client_subscription import Advertisement, Subscription
 
-__all__ = ["SyncAdvertisement", "SyncClient", "SyncReceipt", "connect_sync"]
+__all__ = ["SyncAdvertisement", "SyncClient", "SyncReceipt"]
 
 # Publications that may wait to cross over to the loop's thread before a publisher waits for that.
 CROSSING_BYTES_MAX: Final = 256 * 1024
@@ -40,66 +47,23 @@ CROSSING_BYTES_MAX: Final = 256 * 1024
 WATCH_S: Final = 1.0
 
 Answer = TypeVar("Answer")
-Arguments = ParamSpec("Arguments")
 
 
-def _taking_the_arguments_of(
-    _model: Callable[Arguments, ClientConnector],
-) -> Callable[[Callable[..., SyncClient]], Callable[Arguments, SyncClient]]:
-    def declare(function: Callable[..., SyncClient]) -> Callable[Arguments, SyncClient]:
-        return function
-
-    return declare
-
-
-@_taking_the_arguments_of(connect)
-def connect_sync(*arguments: Any, **options: Any) -> SyncClient:
-    """Connect to a broker; takes what `connect` takes. Use it as a context manager, or `close` it."""
-    return SyncClient(connect(*arguments, **options))
-
-
-class SyncReceipt:
+class SyncReceipt(ReceiptView):
     """The promise that a publication arrives; `wait` returns when it has. See `Receipt`."""
 
-    __slots__ = ("_acknowledged", "_client", "sequence")
+    __slots__ = ("_client",)
 
-    def __init__(self, client: SyncClient, sequence: int, acknowledged: bool) -> None:
+    def __init__(self, client: SyncClient, sequence: int, acknowledged: bool, published: int = 1) -> None:
+        super().__init__(client._engine.receipts, sequence, acknowledged, published)
         self._client = client
-        self.sequence = sequence
-        """The publication's number, rising by one per publisher."""
-        self._acknowledged = acknowledged
-
-    @property
-    def publisher(self) -> str:
-        """Together with `epoch` and `sequence` the id of the publication."""
-        return self._client.publisher
-
-    @property
-    def epoch(self) -> str:
-        """Of the publisher: every run of a program has its own unless it chooses one."""
-        return self._client.epoch
-
-    @property
-    def discarded(self) -> bool:
-        """Whether the broker took the publication for a repetition, so that it went nowhere."""
-        return self.status == "discarded"
-
-    @property
-    def status(self) -> str:
-        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more."""
-        return self._client._client.receipts.status(self.sequence, self._acknowledged)
-
-    @property
-    def done(self) -> bool:
-        """True once `wait` returns or raises at once."""
-        return self._client._client.receipts.is_done(self.sequence, self._acknowledged)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Return when the publication has arrived (or, with acknowledged delivery, is with everybody)."""
-        self._client._run(self._client._wait_receipt(self.sequence, self._acknowledged), timeout_s)
+        """Return when the publication has arrived (or, with acknowledged delivery, is with everybody).
 
-    def __repr__(self) -> str:
-        return f"<SyncReceipt {self.sequence} of {self.publisher!r}>"
+        Raises what awaiting a `Receipt` raises, and a `TimeoutError` after `timeout_s` seconds.
+        """
+        self._client._run(self._client._wait_receipt(self._sequences, self._acknowledged), timeout_s)
 
 
 class SyncAdvertisement:
@@ -137,9 +101,10 @@ class SyncClient:
         self._sequence = 0
         self._closed = False
         self._client: Client
+        self._engine: ClientEngine
         self._loop: asyncio.AbstractEventLoop
         self._leave: asyncio.Event
-        self._subscriptions: set[SyncSubscription] = set()
+        self._subscriptions: set[SyncSubscription | SyncDurableSubscription] = set()
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._live(connector, opened)), name="braid-client", daemon=True
@@ -161,6 +126,7 @@ class SyncClient:
         except BaseException as error:
             opened.set_exception(error)
             return
+        self._engine = self._client._engine
         self._sequence = self._client.first_sequence - 1
         opened.set_result(None)
         await self._leave.wait()
@@ -177,6 +143,11 @@ class SyncClient:
     def connected(self) -> bool:
         """Whether a broker listens at this moment."""
         return not self._closed and self._client.connected
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing can be published any more."""
+        return self._closed or self._client.closed
 
     @property
     def broker(self) -> str:
@@ -204,6 +175,11 @@ class SyncClient:
         return self._client.secret
 
     @property
+    def first_sequence(self) -> int:
+        """The number of its first publication."""
+        return self._client.first_sequence
+
+    @property
     def discards(self) -> int:
         """How many publications the broker took for repetitions; their receipts say so."""
         return self._client.discards
@@ -221,24 +197,46 @@ class SyncClient:
         body: bytes = b"",
         content_type: str = "",
         *,
+        timeout_s: float | None = None,
         delivery: str = "fast",
         ordered: bool = False,
     ) -> SyncReceipt:
         """Send a publication on its way; waits only while too much is on its way. See `Client.publish`."""
         manner = manner_of(delivery, ordered)
         record = publication_record(attributes, body, content_type)
-        if self._closed or self._crossing_bytes >= CROSSING_BYTES_MAX or not self._client.has_room:
-            self._run(self._make_way())
-        self._client.check_size(record)
+        sequence = self._hand_over((record,), manner, checked_timeout(timeout_s))
+        return SyncReceipt(self, sequence, delivery == "acknowledged")
+
+    def publish_batch(
+        self,
+        batch: Iterable[Mapping[str, Any] | Publication],
+        *,
+        timeout_s: float | None = None,
+        delivery: str = "fast",
+        ordered: bool = False,
+    ) -> SyncReceipt:
+        """Send many publications on their way in their order. See `Client.publish_batch`."""
+        manner = manner_of(delivery, ordered)
+        records = publication_records(batch)
+        sequence = self._hand_over(records, manner, checked_timeout(timeout_s))
+        return SyncReceipt(self, sequence, delivery == "acknowledged", len(records))
+
+    def _hand_over(self, records: Sequence[bytes], manner: int, timeout_s: float | None) -> int:
+        """Have the loop's thread send these; the number of the first."""
+        if self._closed or self._crossing_bytes >= CROSSING_BYTES_MAX or not self._engine.has_room:
+            self._run(self._make_way(timeout_s))
+        for record in records:
+            self._engine.session.check_size(record)
         with self._crossing_lock:
-            self._sequence = sequence = self._sequence + 1
-            self._crossing.append((record, manner))
-            self._crossing_bytes += len(record)
+            first = self._sequence + 1
+            self._sequence += len(records)
+            self._crossing += [(record, manner) for record in records]
+            self._crossing_bytes += sum(map(len, records))
             schedule = not self._crossing_scheduled
             self._crossing_scheduled = True
         if schedule:
             self._call_soon(self._cross)
-        return SyncReceipt(self, sequence, delivery == "acknowledged")
+        return first
 
     def _cross(self) -> None:
         """On the loop's thread: take over what other threads have published."""
@@ -246,15 +244,15 @@ class SyncClient:
             records, self._crossing = self._crossing, []
             self._crossing_bytes = 0
             self._crossing_scheduled = False
-        self._client.publish_records(records)
+        self._engine.publish_records(records)
 
-    async def _make_way(self) -> None:
+    async def _make_way(self, timeout_s: float | None) -> None:
         self._cross()
-        await self._client.wait_room()
+        await self._engine.wait_room_for(timeout_s)
 
-    async def _wait_receipt(self, sequence: int, acknowledged: bool) -> None:
+    async def _wait_receipt(self, sequences: range, acknowledged: bool) -> None:
         self._cross()
-        await self._client.receipts.wait(sequence, acknowledged)
+        await self._engine.receipts.wait_for(sequences, acknowledged)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when everything published so far has arrived. See `Client.flush`."""
@@ -267,34 +265,75 @@ class SyncClient:
 
     # Subscribing.
 
+    @overload
     def subscribe(
         self,
         filter: Filter | str,
+        callback: Callable[[Publication], object] | None = None,
+        *,
+        name: str | None = None,
+        when_full: WhenFull | str | None = None,
+        queue_size: int = QUEUE_SIZE,
+        on_error: ErrorHandler | None = None,
+        durable: None = None,
+        partial: bool = False,
+    ) -> SyncSubscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        filter: Filter | str | None,
+        callback: Callable[[StoredPublication], object] | None = None,
+        *,
+        name: str | None = None,
+        when_full: WhenFull | str | None = None,
+        queue_size: int = QUEUE_SIZE,
+        on_error: ErrorHandler | None = None,
+        durable: str,
+        takeover: bool = False,
+        secret: str | None = None,
+        partial: bool = False,
+    ) -> SyncDurableSubscription: ...
+
+    def subscribe(
+        self,
+        filter: Filter | str | None,
         callback: Callable[[Any], object] | None = None,
         *,
-        when_full: str | None = None,
+        name: str | None = None,
+        when_full: WhenFull | str | None = None,
         queue_size: int = QUEUE_SIZE,
+        on_error: ErrorHandler | None = None,
         durable: str | None = None,
-        partial: bool = False,
+        takeover: bool = False,
         secret: str | None = None,
-    ) -> SyncSubscription:
+        partial: bool = False,
+    ) -> SyncSubscription | SyncDurableSubscription:
         """Receive what satisfies `filter`. See `Client.subscribe`; a callback runs in a thread of its own."""
         if is_coroutine_callback(callback):
             raise ConfigurationError("a callback here is a plain function; nobody would await a coroutine")
-        subscription = SyncSubscription(
-            self._run,
-            self._run(
-                self._client.subscribe(
-                    filter,
-                    when_full=when_full,
-                    queue_size=queue_size,
-                    durable=durable,
-                    secret=secret,
-                    partial=partial,
-                )
-            ),
-            callback,
+        handler = checked_handler(on_error)
+
+        # Which of both it is shows in the answer.
+        ask: Callable[..., Coroutine[Any, Any, Subscription | DurableSubscription]] = self._client.subscribe
+        answered = self._run(
+            ask(
+                filter,
+                name=name,
+                when_full=when_full,
+                queue_size=queue_size,
+                durable=durable,
+                takeover=takeover,
+                secret=secret,
+                partial=partial,
+            )
         )
+        handler = handler or self._engine.on_error
+        subscription: SyncSubscription | SyncDurableSubscription
+        if isinstance(answered, DurableSubscription):
+            subscription = SyncDurableSubscription(self._run, answered, callback, handler)
+        else:
+            subscription = SyncSubscription(self._run, answered, callback, handler)
         self._subscriptions.add(subscription)
         subscription._on_close = self._subscriptions.discard
         return subscription
@@ -329,15 +368,17 @@ class SyncClient:
 
     # Closing.
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S) -> None:
         """Wait until what was published has arrived, at most `timeout_s` seconds, and leave.
 
         May be called any number of times, but not from a callback.
         """
 
+        limit_s = checked_timeout(timeout_s)
+
         async def close() -> None:
             self._cross()
-            await self._client.close(timeout_s)
+            await self._client.close(limit_s)
 
         with self._crossing_lock:
             if self._closed:

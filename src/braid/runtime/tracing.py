@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from braid.client.inbox import CLASSES
 from braid.protocol import PublicationBatch, encode_frames
-from braid.protocol.client_inbox import CLASSES
 from braid.protocol.effects import Greeted, Send
 from braid.protocol.inputs import Closed, Received
 from braid.protocol.messages import (

@@ -59,6 +59,7 @@ class World(Faults):
         latency_us: Callable[[str, str], int] | None = None,
         sample_us: int = SAMPLE_US,
         expected: bool = True,
+        validate_us: int = 0,
     ) -> None:
         """
         Args:
@@ -70,6 +71,8 @@ class World(Faults):
             latency_us: latency by source and target instead of one for all.
             sample_us: how often links and nodes are sampled.
             expected: say in the trace at how many brokers each publication is expected.
+            validate_us: how often all machines are asked whether everything that must hold in them does;
+                0: never.
         """
         super().__init__(seed, link=link, latency_us=latency_us, codec=codec)
         self.trace = trace
@@ -92,6 +95,9 @@ class World(Faults):
         self._occurrences = 0
         self._bounds: dict[Host, int] = {}
         self._loads: dict[Host, Callable[[Machine], Load | None]] = {}
+        self._validate_us = validate_us
+        if validate_us:
+            self.loop.schedule(validate_us, self._validate)
 
     # Who is there.
 
@@ -271,6 +277,13 @@ class World(Faults):
             self.oracle.look_up()
         if self._sampling:
             self._take_samples()
+
+    def _validate(self, _: object) -> None:
+        for endpoint in self.endpoints.values():
+            validate = getattr(endpoint.machine, "validate", None) if isinstance(endpoint, Host) else None
+            if validate is not None:
+                validate()
+        self.loop.schedule(self.now_us + self._validate_us, self._validate)
 
     def _start_sampling(self) -> None:
         if not self._sampling:

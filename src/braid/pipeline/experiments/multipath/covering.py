@@ -66,10 +66,10 @@ def covering_sizes(
     *, configuration: str, strategy: str, fanout: int, workload: Mapping[str, Any], every: int, seed: int
 ) -> dict[str, float]:
     """Mean size of all covering sets of a broker together, and the conditions in them."""
-    from braid.pipeline.experiments.simulation_workload import subscription_rows
-    from braid.pipeline.workloads import workload as made
     from braid.routing import OverlayMap
+    from braid.scenario.workload import subscription_rows
     from braid.sim.topologies import topology
+    from braid.workloads import workload as made
 
     network = topology(configuration, seed)
     at_home: dict[str, Counter[Clauses]] = {}

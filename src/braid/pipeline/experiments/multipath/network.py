@@ -81,9 +81,9 @@ class PromiseBrokenError(BraidError):
 
 def simulate_point(task: RunTask) -> dict[str, Any]:
     """One run, in a Spark task: the stored workload on the network, its trace into the task's folder."""
-    from braid.pipeline.experiments.simulation import SimulationSettings, simulate
-    from braid.pipeline.workloads import load
+    from braid.scenario.running import SimulationSettings, simulate
     from braid.sim import NodeModel
+    from braid.workloads import load
 
     settings = task.settings
     watched = settings.get("watched", False)
@@ -119,7 +119,7 @@ def workload_folder(out: Path, settings: Mapping[str, Any], seed: int) -> Path:
 
 def prepare_workloads(spark: SparkSession, plan: Plan, points: Sequence[Point]) -> None:
     """Let Spark make the workloads of all points; those that are there already stay."""
-    from braid.pipeline.workloads import workload, write
+    from braid.workloads import workload, write
 
     made = set()
     for point in points:

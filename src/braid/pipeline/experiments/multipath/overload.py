@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.experiments.multipath.measures import FROM_COLD, start_us_of
-from braid.pipeline.experiments.multipath.network import labels_of, workload_folder
+from braid.pipeline.experiments.multipath.network import ONE_TABLE, labels_of, workload_folder
 from braid.pipeline.experiments.rows import Sample
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from braid.pipeline.experiments.registry import Evidence
     from braid.pipeline.experiments.sweep_folder import FinishedRun
 
-__all__ = ["PATIENT", "delivered_samples", "of_expected"]
+__all__ = ["PATIENT", "congested", "delivered_samples", "of_expected"]
 
 PATIENT: Mapping[str, Any] = {
     # A message may wait long at a busy broker; nobody is to be taken for dead because of it.
@@ -33,6 +33,47 @@ PATIENT: Mapping[str, Any] = {
 """Settings of brokers that are overloaded."""
 
 ExtraLabels = Callable[["FinishedRun"], "dict[str, str | int | float | bool]"]
+
+
+def congested(
+    configuration: str,
+    dataset: str,
+    strategy: str,
+    *,
+    fanout: int,
+    duration_s: float,
+    reviews: int,
+    messages_per_s: float,
+    node: Mapping[str, Any],
+    workload: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Settings of a run whose brokers can do only so much.
+
+    Args:
+        configuration: the network.
+        dataset: the workload.
+        strategy: how publications are forwarded.
+        fanout: links and soft links of a broker.
+        duration_s: how long publishers publish.
+        reviews: how often soft links are looked at meanwhile.
+        messages_per_s: what a broker believes that it can send.
+        node: what it really can.
+        workload: what else is chosen about the workload.
+    """
+    return {
+        "configuration": configuration,
+        "dataset": dataset,
+        "strategy": strategy,
+        "fanout": fanout,
+        "workload": {**ONE_TABLE, "duration_s": duration_s, **workload},
+        "brokers": {
+            **PATIENT,
+            "uplink_messages_per_s": messages_per_s,
+            "soft_links": {"review_us": round(duration_s * 1e6) // reviews},
+        },
+        "node": dict(node),
+        "drain_us": 1_000_000,
+    }
 
 
 def delivered_samples(
@@ -95,7 +136,7 @@ def of_expected(evidence: Evidence) -> dict[str, int]:
     """
     from pyspark.sql import functions as F
 
-    from braid.pipeline.workloads import load
+    from braid.workloads import load
 
     table = evidence.traces.publication.groupBy("run").agg(F.avg("expected").alias("expected"))
     due = {}

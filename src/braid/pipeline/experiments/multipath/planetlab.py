@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from braid.pipeline.experiments.multipath.measures import bar_chart
-from braid.pipeline.experiments.multipath.network import FUNCTION, ONE_TABLE, prepare_workloads, watched_point
-from braid.pipeline.experiments.multipath.overload import PATIENT, delivered_samples
+from braid.pipeline.experiments.multipath.network import FUNCTION, prepare_workloads, watched_point
+from braid.pipeline.experiments.multipath.overload import congested, delivered_samples
 from braid.pipeline.experiments.registry import Experiment, Findings
 from braid.pipeline.experiments.sweep import Point
 
@@ -33,20 +33,17 @@ def _points(plan: Plan) -> list[Point]:
     duration_s = _DURATIONS_S[plan.scale]
     points = [
         Point(
-            {
-                "configuration": "CPL",
-                "dataset": dataset,
-                "strategy": strategy,
-                "fanout": _FANOUT,
-                "workload": {**ONE_TABLE, "duration_s": duration_s, "body_bytes": body_bytes},
-                "brokers": {
-                    **PATIENT,
-                    "uplink_messages_per_s": round(_UPLINK_BYTES_PER_S / (_MESSAGE_BYTES + body_bytes), 1),
-                    "soft_links": {"review_us": round(duration_s * 1e6) // _REVIEWS},
-                },
-                "node": {"uplink_bytes_per_s": _UPLINK_BYTES_PER_S},
-                "drain_us": 1_000_000,
-            },
+            congested(
+                "CPL",
+                dataset,
+                strategy,
+                fanout=_FANOUT,
+                duration_s=duration_s,
+                reviews=_REVIEWS,
+                messages_per_s=round(_UPLINK_BYTES_PER_S / (_MESSAGE_BYTES + body_bytes), 1),
+                node={"uplink_bytes_per_s": _UPLINK_BYTES_PER_S},
+                workload={"body_bytes": body_bytes},
+            ),
             seed,
         )
         for dataset in ("DT4", "DT5")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.experiments.figures import LineChart, Series
 from braid.pipeline.experiments.multipath.measures import bar_chart
-from braid.pipeline.experiments.multipath.network import FUNCTION, ONE_TABLE, prepare_workloads, watched_point
-from braid.pipeline.experiments.multipath.overload import PATIENT, delivered_samples
+from braid.pipeline.experiments.multipath.network import FUNCTION, prepare_workloads, watched_point
+from braid.pipeline.experiments.multipath.overload import congested, delivered_samples
 from braid.pipeline.experiments.registry import Experiment, Findings
 from braid.pipeline.experiments.rows import PaperValue
 from braid.pipeline.experiments.sweep import Point
@@ -42,21 +42,17 @@ def _settings(
 ) -> dict[str, Any]:
     duration_s = _DURATIONS_S[plan.scale]
     cost_us = round(load * _SATURATION_US)
-    return {
-        "configuration": network[0],
-        "dataset": network[1],
-        "strategy": strategy,
-        "fanout": fanout,
-        "load": load,
-        "workload": {**ONE_TABLE, "duration_s": duration_s, "rate_per_minute": _RATE_PER_MINUTE},
-        "brokers": {
-            **PATIENT,
-            "uplink_messages_per_s": round(1e6 / cost_us, 1),
-            "soft_links": {"review_us": round(duration_s * 1e6) // _REVIEWS},
-        },
-        "node": {"cost_us": {"publication": cost_us}},
-        "drain_us": 1_000_000,
-    }
+    settings = congested(
+        *network,
+        strategy,
+        fanout=fanout,
+        duration_s=duration_s,
+        reviews=_REVIEWS,
+        messages_per_s=round(1e6 / cost_us, 1),
+        node={"cost_us": {"publication": cost_us}},
+        workload={"rate_per_minute": _RATE_PER_MINUTE},
+    )
+    return {**settings, "load": load}
 
 
 def _points(plan: Plan) -> list[Point]:

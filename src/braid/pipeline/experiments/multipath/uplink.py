@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from braid.pipeline.experiments.multipath.measures import bar_chart
-from braid.pipeline.experiments.multipath.network import FUNCTION, ONE_TABLE, prepare_workloads, watched_point
-from braid.pipeline.experiments.multipath.overload import PATIENT, delivered_samples
+from braid.pipeline.experiments.multipath.network import FUNCTION, prepare_workloads, watched_point
+from braid.pipeline.experiments.multipath.overload import congested, delivered_samples
 from braid.pipeline.experiments.registry import Experiment, Findings
 from braid.pipeline.experiments.sweep import Point
 
@@ -33,20 +33,17 @@ def _points(plan: Plan) -> list[Point]:
     duration_s = _DURATIONS_S[plan.scale]
     points = [
         Point(
-            {
-                "configuration": "C1",
-                "dataset": "DT1",
-                "strategy": strategy,
-                "fanout": _FANOUT,
-                "workload": {**ONE_TABLE, "duration_s": duration_s, "rate_per_minute": _RATE_PER_MINUTE},
-                "brokers": {
-                    **PATIENT,
-                    "uplink_messages_per_s": float(cap),
-                    "soft_links": {"review_us": round(duration_s * 1e6) // _REVIEWS},
-                },
-                "node": {"uplink_messages_per_s": cap},
-                "drain_us": 1_000_000,
-            },
+            congested(
+                "C1",
+                "DT1",
+                strategy,
+                fanout=_FANOUT,
+                duration_s=duration_s,
+                reviews=_REVIEWS,
+                messages_per_s=float(cap),
+                node={"uplink_messages_per_s": cap},
+                workload={"rate_per_minute": _RATE_PER_MINUTE},
+            ),
             seed,
             2.0 if strategy == "S0" else 1.0,
         )

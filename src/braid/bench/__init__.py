@@ -1,9 +1,0 @@
-"""How fast is it, compared with what else one could do?
-
-Benchmarks are code with stored results. `braid bench matching` runs `matching.bench_matching`, `braid bench
-broker` runs `brokers.bench_brokers`.
-"""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -1,0 +1,462 @@
+"""How the handlers of one broker are put together, and who hears of what.
+
+The tables can be read here: which handler gets which message from a client, a link or anybody, and which
+handlers hear of which internal event, in which order. They are made once, when all handlers are there; nobody
+is attached later.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from braid.broker import events as told
+from braid.broker.admission import AccessDesk
+from braid.broker.connections import Connections
+from braid.broker.dialling import Dialling
+from braid.broker.discards import Discards
+from braid.broker.draining import Draining
+from braid.broker.endings import Endings
+from braid.broker.express import Express
+from braid.broker.identities import Acquaintances, Identities
+from braid.broker.invariants import Invariants
+from braid.broker.link_operations import LinkOperations
+from braid.broker.link_states import LinkStates
+from braid.broker.liveness import Liveness
+from braid.broker.loads import LoadReports
+from braid.broker.maps import Maps
+from braid.broker.on_ask import OperatorDesk
+from braid.broker.on_delegated import DelegatedDesk
+from braid.broker.on_durable import DurableDesk
+from braid.broker.on_link import LinkDesk
+from braid.broker.on_mesh import MeshDesk
+from braid.broker.on_publish import PublishDesk
+from braid.broker.on_subscribe import SubscriptionDesk
+from braid.broker.parties import Client, SoftLink
+from braid.broker.postroom import Postroom
+from braid.broker.reachability import Reachability
+from braid.broker.reception import Reception
+from braid.broker.reports import Reports
+from braid.broker.settling import Unsettled
+from braid.broker.soft_links import SoftLinks
+from braid.broker.soft_words import SoftWords
+from braid.broker.streams import StreamDesk
+from braid.broker.turns import Turns
+from braid.errors import RemoteProtocolError
+from braid.protocol.duplicates import DuplicateFilter
+from braid.protocol.messages import (
+    Acknowledge,
+    Acknowledgement,
+    Advertise,
+    Ask,
+    Done,
+    DropDurable,
+    Failed,
+    Goodbye,
+    Introduction,
+    LinkState,
+    Loads,
+    Nearby,
+    Ping,
+    Pong,
+    PublishDiscarded,
+    PublishRefused,
+    Reach,
+    Refused,
+    Replay,
+    Separate,
+    Settled,
+    SoftWord,
+    StopReading,
+    Subscribe,
+    SubscribeDurable,
+    SyncBegin,
+    TablesComplete,
+    TablesIncomplete,
+    Unadvertise,
+    Unsubscribe,
+)
+from braid.routing import RoutingTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    from braid.broker.access import AccessPolicy
+    from braid.broker.parties import Link, Party
+    from braid.broker.settings import BrokerSettings
+    from braid.matching import Matcher
+    from braid.protocol.log import StoreState
+
+    Handler: TypeAlias = Callable[[Any, Any], None]
+    Handlers: TypeAlias = Mapping[type, Handler]
+
+__all__ = ["Composition"]
+
+# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
+# some hundred bytes.
+ANSWERS_MAX = 200_000
+
+
+class Composition:
+    """The handlers of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        incarnation: str,
+        seed: int,
+        access: AccessPolicy,
+        store: StoreState | None,
+        stopwatch: Callable[[], int] | None,
+        matcher: Matcher | None,
+    ) -> None:
+        """The arguments are those of `BrokerCore`."""
+        self.settings = settings
+        self.incarnation = incarnation
+        # What all of them share.
+        self.events = told.Events()
+        self.postroom = Postroom(settings, self.events)
+        self.connections = Connections(self.postroom, self.events)
+        self.neighbours: dict[str, Link] = {}
+        """The links by their names."""
+        self.identities = Identities(settings.broker_id, incarnation, seed, store)
+        self.unsettled = Unsettled()
+        """What was routed along the tree and is waited for."""
+        self.endings = Endings(self.postroom, self.connections, self.events)
+
+        self._make_links(seed, matcher)
+        self._make_soft_links()
+        self._make_doors(access)
+        self._make_publications(store is not None, stopwatch)
+        self._make_operations()
+        self.events.use(hearers(self))
+
+    def _make_links(self, seed: int, matcher: Matcher | None) -> None:
+        """The network around, and what was subscribed and advertised in it."""
+        settings, postroom, events, neighbours = self.settings, self.postroom, self.events, self.neighbours
+        self.dialling = Dialling(settings, postroom, random.Random(seed), neighbours)
+        self.reachability = Reachability(postroom, neighbours, self.dialling)
+        self.maps = Maps(postroom, neighbours, self.reachability, events)
+        self.tables = RoutingTables(matcher, self.maps.anchor_for)
+        self.subscriptions = SubscriptionDesk(
+            settings.broker_id, postroom, neighbours, self.tables, events, self.reachability.missing
+        )
+        self.links = LinkDesk(
+            self.incarnation,
+            postroom,
+            self.connections,
+            neighbours,
+            self.dialling,
+            self.reachability,
+            self.subscriptions,
+            self.tables,
+            self.endings,
+            events,
+            self.identities.new_session,
+            lambda batch: self.maps.directions_of(
+                self.unsettled.sources(batch.publisher, batch.sequences.tolist())
+            ),
+        )
+
+    def _make_soft_links(self) -> None:
+        """Shortcuts, and what they are chosen by."""
+        settings, postroom, neighbours = self.settings, self.postroom, self.neighbours
+        self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
+        self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
+        self.link_states = LinkStates(postroom, neighbours, self.soft, self.maps)
+        words = SoftWords(postroom, neighbours, self.reachability, self.identities.new_session)
+        self.mesh = MeshDesk(
+            self.incarnation,
+            postroom,
+            self.connections,
+            neighbours,
+            self.dialling.neighbours,
+            self.soft,
+            self.maps,
+            self.loads,
+            self.link_states,
+            words,
+            self.events,
+            lambda: self.links.ready,
+        )
+
+    def _make_doors(self, access: AccessPolicy) -> None:
+        """Who comes, and whether they are still there."""
+        self.reception = Reception(
+            self.incarnation,
+            self.identities,
+            access,
+            self.postroom,
+            self.connections,
+            self.neighbours,
+            self.links,
+            self.mesh,
+            self.dialling,
+            self.endings.guarded,
+        )
+        self.liveness = Liveness(self.postroom)
+
+    def _make_publications(self, kept: bool, stopwatch: Callable[[], int] | None) -> None:
+        """What happens to publications."""
+        settings, postroom, unsettled = self.settings, self.postroom, self.unsettled
+        from_sets = Unsettled()
+        seen = DuplicateFilter(window=settings.overtaking_max)
+        self.discards = Discards(postroom, seen, unsettled, from_sets)
+        self.streams = StreamDesk(postroom, self.subscriptions, self.tables)
+        self.durables = DurableDesk(
+            settings,
+            postroom,
+            self.subscriptions,
+            self.discards,
+            principal_of=self.reception.principal,
+            epoch=self.incarnation,
+            kept=kept,
+        )
+        self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
+        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen.has)
+        self.publish = PublishDesk(
+            settings.hops_max,
+            postroom,
+            self.subscriptions,
+            self.durables,
+            self.links,
+            self.mesh,
+            self.delegated,
+            seen,
+            unsettled,
+            from_sets,
+            self.discards,
+        )
+        self.express = Express(
+            settings,
+            postroom,
+            self.connections.parties,
+            self.tables,
+            self.mesh,
+            self.delegated,
+            self.durables,
+            self.publish,
+        )
+        self.publish.stopwatch = self.express.stopwatch = stopwatch
+        self.publish.when_meant = self.express.meant
+
+    def _make_operations(self) -> None:
+        """What operators ask for, turns, and the end."""
+        postroom, connections, neighbours = self.postroom, self.connections, self.neighbours
+        self.admission = AccessDesk(
+            postroom,
+            connections,
+            self.reception,
+            self.subscriptions,
+            self.durables,
+            send_away=self.endings.broken,
+            end=self.endings.end,
+        )
+        self.reports = Reports(
+            self.incarnation,
+            postroom,
+            connections,
+            neighbours,
+            self.dialling,
+            self.links,
+            self.tables,
+            self.soft,
+            self.mesh.overlay,
+            self.durables.statistics,
+        )
+        operations = LinkOperations(
+            postroom, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
+        )
+        self.operator = OperatorDesk(
+            postroom, topics(self.reports, operations, self.mesh), self.admission.reload
+        )
+        self.draining = Draining(
+            postroom,
+            connections,
+            self.reception,
+            neighbours,
+            self.links,
+            self.soft,
+            lambda: not self.publish.unrouted and self.durables.work.idle,
+        )
+        self.turns = Turns(
+            postroom,
+            handler=Messages(self).handler,
+            batches=self.publish.arrived,
+            subscribe_link=self.subscriptions.subscribe_link,
+            changing=self.express.forget,
+            check=_check_answers,
+            busy=lambda link: self.tables.telling(link.name),
+            guard=self.endings.guarded,
+        )
+        self.invariants = Invariants(
+            postroom,
+            connections,
+            self.links,
+            self.subscriptions,
+            self.durables,
+            self.soft,
+            self.turns,
+            self.draining,
+        )
+
+    def _has_subscribers(self) -> bool:
+        return bool(self.durables.logs) or any(client.subscriptions for client in self.connections.clients)
+
+
+def topics(
+    reports: Reports, operations: LinkOperations, mesh: MeshDesk
+) -> Mapping[str, Callable[[Mapping[str, str]], Any]]:
+    """Who answers which question of an operator."""
+    return {
+        "overlay": lambda arguments: reports.overlay(),
+        "statistics": lambda arguments: reports.statistics(),
+        "append": operations.append,
+        "detach": operations.detach,
+        "forget": operations.forget,
+        "strategy": mesh.choose_strategy,
+    }
+
+
+def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[[Any], None]]]:
+    """Who hears of which event, in which order."""
+    return {
+        # Connections.
+        told.Entered: (broker.draining.entered,),
+        told.ConnectionEnded: (
+            lambda event: broker.express.forget(),
+            lambda event: broker.turns.forget(event.connection),
+        ),
+        told.LinkLost: (broker.links.lost,),
+        told.SoftLinkEnded: (broker.mesh.ended,),
+        told.ClientLeft: (
+            broker.durables.client_left,
+            broker.subscriptions.client_left,
+            broker.reception.left,
+            broker.postroom.client_left,
+            broker.publish.client_left,  # what it published goes its way
+        ),
+        told.Detached: (broker.links.left,),
+        told.DialFailed: (broker.dialling.failed, broker.mesh.dial_failed),
+        # Links.
+        told.LinkBegun: (
+            broker.maps.meet,
+            broker.loads.begin_anew,
+            broker.mesh.make_room,  # by the loads, before the map shows whose place it takes
+            broker.link_states.begin_anew,
+            broker.maps.changed,
+            broker.link_states.tell_neighbour,
+            broker.subscriptions.synchronise,
+        ),
+        told.LinkOpening: (broker.subscriptions.drop_stale, broker.maps.complete),
+        told.InterestKnown: (broker.acquaintances.known,),
+        told.CaughtUp: (broker.links.tell_reach,),
+        told.TrackLost: (broker.links.track_lost,),
+        told.LinkRemoved: (
+            broker.subscriptions.remove_link,
+            broker.maps.lose,
+            broker.link_states.changed,
+        ),
+        told.NeighbourGone: (broker.acquaintances.gone,),
+        told.CopyStranded: (broker.delegated.stranded,),
+        told.ReachChanged: (
+            broker.subscriptions.links_changed,
+            broker.link_states.look_again,
+            broker.delegated.look_again,
+        ),
+        told.Ready: (
+            broker.delegated.look_again,
+            lambda event: broker.publish.release_all(broker.connections.clients),
+        ),
+        # Publications and subscriptions.
+        told.LeftOut: (broker.discards.left_out,),
+        told.Advertised: (lambda event: broker.publish.release(event.client),),
+        told.NeighboursTold: (broker.links.tell_completeness,),
+        # Maps and soft links.
+        told.MapChanged: (
+            broker.link_states.name_again,
+            broker.loads.keep_those_in_sight,
+            broker.maps.tell_neighbours,
+            broker.mesh.map_changed,
+            broker.mesh.rebuild,  # when it is known which soft links stay
+            broker.delegated.look_again,
+        ),
+        told.SoftLinksChanged: (broker.mesh.rebuild, broker.link_states.changed),
+        told.SoftLinkLost: (broker.publish.back_to_the_tree,),
+    }
+
+
+class Messages:
+    """Who handles which message."""
+
+    def __init__(self, broker: Composition) -> None:
+        self._of_anybody: Handlers = {
+            Ping: broker.liveness.pinged,
+            Pong: _each(broker.liveness.answered, broker.loads.answered),
+            LinkState: broker.link_states.hear,
+            Settled: broker.postroom.settled_apart,
+            Acknowledgement: broker.postroom.acknowledged,
+            Goodbye: broker.endings.goodbye,
+            Refused: broker.endings.refused,
+        }
+        self._of_clients: Handlers = {
+            Subscribe: broker.subscriptions.subscribe_client,
+            Unsubscribe: broker.streams.unsubscribe,
+            Separate: broker.streams.separate,
+            Advertise: broker.subscriptions.advertise_client,
+            Unadvertise: broker.subscriptions.unadvertise_client,
+            SubscribeDurable: broker.durables.subscribe,
+            Acknowledge: broker.durables.acknowledge,
+            Replay: broker.durables.replay,
+            DropDurable: broker.durables.drop,
+            StopReading: broker.durables.stop,
+            Ask: broker.operator.ask,
+        }
+        self._of_soft_links: Handlers = {
+            PublishDiscarded: broker.discards.further_on,
+            PublishRefused: broker.discards.further_on,
+        }
+        self._of_links: Handlers = {
+            Unsubscribe: broker.subscriptions.unsubscribe_link,
+            Advertise: broker.subscriptions.advertise_link,
+            Unadvertise: broker.subscriptions.unadvertise_link,
+            Done: broker.subscriptions.done,
+            Failed: broker.subscriptions.failed,
+            SyncBegin: broker.links.sync_begins,
+            TablesComplete: broker.links.tables_complete,
+            TablesIncomplete: broker.links.tables_incomplete,
+            Reach: broker.links.reaches,
+            Nearby: broker.maps.hear_nearby,
+            Loads: broker.loads.hear,
+            Introduction: broker.acquaintances.introduced,
+            SoftWord: broker.reception.heard_word,
+            **self._of_soft_links,
+        }
+
+    def handler(self, party: Party, kind: type) -> Handler:
+        """Who handles this kind of message from a party.
+
+        Raises:
+            RemoteProtocolError: it makes no sense there.
+        """
+        special = {Client: self._of_clients, SoftLink: self._of_soft_links}.get(type(party), self._of_links)
+        handler = self._of_anybody.get(kind) or special.get(kind)
+        if handler is None:
+            raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
+        return handler
+
+
+def _check_answers(party: Party) -> None:
+    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
+        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
+
+
+def _each(*handlers: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Several who handle one kind of message."""
+
+    def handle(party: Any, message: Any) -> None:
+        for handler in handlers:
+            handler(party, message)
+
+    return handle

@@ -1,0 +1,76 @@
+"""The connections of a broker: who is at the other end of each, and how they were let in.
+
+This is what all handlers share about who is here. Whoever ends a greeting enters a party, and whoever ends a
+connection lets it go; what that means for the party is decided by the owner of its life.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.broker.events import Entered
+from braid.broker.parties import Client, SoftLink
+from braid.protocol.effects import Greeted
+from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
+
+if TYPE_CHECKING:
+    from braid.broker.admission import Admission
+    from braid.broker.events import Events
+    from braid.broker.parties import Party
+    from braid.broker.postroom import Postroom
+    from braid.broker.reception import Visitor
+
+__all__ = ["Connections"]
+
+
+class Connections:
+    """Everybody who is here."""
+
+    def __init__(self, postroom: Postroom, events: Events) -> None:
+        self.visitors: dict[int, Visitor] = {}
+        """Connections that have not been greeted yet, by their numbers."""
+        self.parties: dict[int, Party] = {}
+        """Those that have, with who is there."""
+        self.clients: dict[Client, None] = {}
+        """Those of them that are clients."""
+        self.admissions: dict[int, Admission] = {}
+        """How they were let in, by connection."""
+        self._postroom = postroom
+        self._events = events
+        self._settings = postroom.settings
+
+    def __len__(self) -> int:
+        return len(self.visitors) + len(self.parties)
+
+    def enter(self, connection: int, party: Party, frame_bytes_max: int, admission: Admission) -> None:
+        """A connection has become that of a party that reads frames of so many bytes; 0: it does not say."""
+        self.visitors.pop(connection, None)
+        self.admissions[connection] = admission
+        self.parties[connection] = party
+        taken_bytes = self._settings.frame_bytes_max
+        kind = "broker"
+        if isinstance(party, SoftLink):
+            kind = "soft"
+        elif isinstance(party, Client):
+            kind = "client"
+            self.clients[party] = None
+            taken_bytes = self.taken_from(party)
+        self._postroom.effect(Greeted(connection, taken_bytes, kind, party.name))
+        silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
+        party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
+        party.connection = connection
+        party.heard(self._postroom.now_us)
+        party.outside.clear()
+        self._events.tell(Entered(party))
+
+    def taken_from(self, client: Client) -> int:
+        """The largest frame that is read from a client: one that can be passed on to everybody."""
+        return min(carried_bytes(self._settings.frame_bytes_max), client.principal.limits.frame_bytes_max)
+
+    def leave(self, connection: int) -> Party | None:
+        """A connection is over, or no news any more; returns whose it was."""
+        self.admissions.pop(connection, None)
+        party = self.parties.pop(connection, None)
+        if isinstance(party, Client):
+            self.clients.pop(party, None)
+        return party

@@ -1,0 +1,270 @@
+"""What the handlers of one broker tell each other: internal events, and who hears of them.
+
+A handler that has changed something tells what has happened, and does not know who cares. Who hears of it,
+and in which order, is one table (`composition.py`), which is made when the broker is put together and never
+changes. Those who hear of an event are called at once, within the same turn; what they cause themselves is
+told before the next one hears of the first. A question is no event: whoever has one is given the answerer
+when it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from braid.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from braid.broker.parties import Client, Link, Party, Release, SoftLink
+    from braid.protocol import PublicationBatch
+
+__all__ = [
+    "EVENTS",
+    "Advertised",
+    "CaughtUp",
+    "ClientLeft",
+    "ConnectionEnded",
+    "CopyStranded",
+    "Detached",
+    "DialFailed",
+    "Entered",
+    "Event",
+    "Events",
+    "InterestKnown",
+    "LeftOut",
+    "LinkBegun",
+    "LinkLost",
+    "LinkOpening",
+    "LinkRemoved",
+    "MapChanged",
+    "NeighbourGone",
+    "NeighboursTold",
+    "ReachChanged",
+    "Ready",
+    "SoftLinkEnded",
+    "SoftLinkLost",
+    "SoftLinksChanged",
+    "TrackLost",
+]
+
+
+# Connections.
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A connection has been greeted and is that of a party from now on."""
+
+    party: Party
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnded:
+    """A greeted connection is over, whatever it was."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """The connection of a link is over; the link waits for the next one."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLinkEnded:
+    """The connection of a soft link is over."""
+
+    soft: SoftLink
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft:
+    """A client has gone."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A neighbour says goodbye for good."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    """A connection that we dialled is not to be."""
+
+    address: str
+    soft: bool
+
+
+# Links.
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBegun:
+    """A session with a neighbour has begun: it is to be told everything, as far as it wants to see."""
+
+    link: Link
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOpening:
+    """A neighbour has said everything and knows everything: what it has not repeated is no more."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class InterestKnown:
+    """The interest of a neighbour is known for the first time since our start."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """A neighbour has confirmed all that it was told when it came up."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class TrackLost:
+    """A neighbour could not be asked who is interested behind it."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRemoved:
+    """A link is no more, whatever the reason."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourGone:
+    """A neighbour is none any more: another broker may have its name."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStranded:
+    """A copy for a set of brokers waited for a link that is no more."""
+
+    batch: PublicationBatch
+    care: Release | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReachChanged:
+    """There may be a way to other brokers than before, or other links may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Publications of clients are accepted from now on."""
+
+
+# Publications and subscriptions.
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Publications are too large for a party; those who wait for them do not know yet."""
+
+    party: Party
+    batch: PublicationBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """All neighbours know what a client says that it publishes."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursTold:
+    """Neighbours know what they were to be told step by step."""
+
+
+# Maps and soft links.
+
+
+@dataclass(frozen=True, slots=True)
+class MapChanged:
+    """Other brokers are in sight than before, or elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLinksChanged:
+    """Publications may take other soft links than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLinkLost:
+    """A soft link has gone: what it may not have delivered has to go another way."""
+
+    soft: SoftLink
+
+
+Event: TypeAlias = (
+    Entered
+    | ConnectionEnded
+    | LinkLost
+    | SoftLinkEnded
+    | ClientLeft
+    | Detached
+    | DialFailed
+    | LinkBegun
+    | LinkOpening
+    | InterestKnown
+    | CaughtUp
+    | TrackLost
+    | LinkRemoved
+    | NeighbourGone
+    | CopyStranded
+    | ReachChanged
+    | Ready
+    | LeftOut
+    | Advertised
+    | NeighboursTold
+    | MapChanged
+    | SoftLinksChanged
+    | SoftLinkLost
+)
+
+EVENTS: tuple[type[Event], ...] = Event.__args__
+
+
+class Events:
+    """Tells handlers what has happened."""
+
+    def __init__(self) -> None:
+        self.table: dict[type, tuple[Callable[[Any], None], ...]] = {}
+        """Who hears of which event, in order."""
+
+    def use(self, table: Mapping[type[Event], Sequence[Callable[[Any], None]]]) -> None:
+        """The broker is put together: these hear of events from now on.
+
+        Raises:
+            LocalProtocolError: the table is not about exactly the events there are.
+        """
+        if table.keys() != set(EVENTS):
+            names = sorted(kind.__name__ for kind in table.keys() ^ set(EVENTS))
+            raise LocalProtocolError(f"the table of events does not fit the events there are: {names}")
+        self.table = {kind: tuple(hearers) for kind, hearers in table.items()}
+
+    def tell(self, event: Event) -> None:
+        """Something has happened: all who are concerned hear of it, in the order of the table."""
+        for hear in self.table[type(event)]:
+            hear(event)

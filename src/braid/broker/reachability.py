@@ -1,0 +1,119 @@
+"""Which brokers can be reached through which link, and which links of the network are missing.
+
+*Loops.* The network is a tree: a link that would connect what is connected already is refused. So every
+broker tells each neighbour whom it connects it to (`Reach`).
+
+*Missing.* A link that is down or not up to date is missing to everybody: brokers pass its name on with the
+same message, and subscriptions are not answered until it is there again or given up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braid.errors import RequestRefusedError
+from braid.protocol.messages import Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from braid.broker.dialling import Dialling
+    from braid.broker.parties import Link
+    from braid.broker.postroom import Postroom
+
+__all__ = ["Reachability"]
+
+# Names of missing links that are told. More would say no more to people, and the first are enough to wait.
+MISSING_MAX = 16
+
+
+class Reachability:
+    """What can be reached from here.
+
+    Args:
+        postroom: where messages to neighbours go.
+        links: the neighbours by their names.
+        dialling: knows the neighbours that are to be met.
+    """
+
+    def __init__(self, postroom: Postroom, links: Mapping[str, Link], dialling: Dialling) -> None:
+        self._broker_id = postroom.settings.broker_id
+        self._postroom = postroom
+        self._links = links
+        self._dialling = dialling
+
+    def reach(self, besides: Link | None = None) -> frozenset[str]:
+        """The brokers that can be reached through us, without those behind one link."""
+        others = [link.behind for link in self._links.values() if link is not besides]
+        return frozenset({self._broker_id}).union(*others)
+
+    def toward(self, broker: str) -> str | None:
+        """The neighbour behind which a broker is; None if there is no way to it."""
+        return next((name for name, link in self._links.items() if broker in link.behind), None)
+
+    def unmet(self) -> list[str]:
+        """The addresses of neighbours that have not been met since the start."""
+        strangers = self._dialling.strangers()
+        if not strangers:
+            return []
+        # One that is reached another way needs no link of its own.
+        reached = self.reach()
+        return sorted(each.address for each in strangers if each.broker_id not in reached)
+
+    def missing(self, besides: Link | None = None) -> tuple[str, ...]:
+        """The links that are not there, or not up to date yet, without those behind one link."""
+        names: dict[str, None] = {}
+        for link in self._links.values():
+            if link is besides:
+                continue
+            names.update(dict.fromkeys(link.missing))
+            if not link.channel.connected or not (link.current or link.missing):
+                names[f"{self._broker_id} to {link.name}"] = None
+        names.update((f"{self._broker_id} to {address}", None) for address in self.unmet())
+        return tuple(sorted(names)[:MISSING_MAX])
+
+    def require_no_loop(self, name: str, brokers: Iterable[str]) -> None:
+        """Refuse a link that would connect what is connected already: the network must stay a tree.
+
+        Raises:
+            RequestRefusedError: which brokers there is a way to already.
+        """
+        behind = frozenset({name, *brokers})
+        common = behind & self.reach(self._links.get(name))
+        if common:
+            raise RequestRefusedError(
+                f"a link between {self._broker_id} and {name} would close a loop: "
+                f"there is a way to {', '.join(sorted(common)[:5])} already",
+                "loop",
+            )
+
+    def heard(self, link: Link, brokers: Iterable[str], missing: Sequence[str] = ()) -> None:
+        """A neighbour says whom it connects us to, and which links are missing there."""
+        link.behind = frozenset({link.name, *brokers})
+        link.missing = tuple(missing[:MISSING_MAX])
+        self._notice_moved(link.behind)
+
+    def _notice_moved(self, reached: frozenset[str]) -> None:
+        """Others say that former neighbours are behind them now. That is hearsay: what waits for such a one
+        stays until it says so itself, or an operator does."""
+        for name in sorted(reached & self._links.keys()):
+            moved = self._links[name]
+            if moved.connection is None and not moved.elsewhere:
+                moved.elsewhere = True
+                self._postroom.note(
+                    "warning",
+                    "a neighbour that is missing is said to be elsewhere; 'braid overlay forget' sends there "
+                    "what waits for it here",
+                    neighbour=name,
+                    waiting_bytes=moved.channel.backlog_bytes,
+                )
+
+    def tell(self) -> None:
+        """Tell every neighbour whom we connect it to and whom not, if that has changed."""
+        for link in self._links.values():
+            if not link.channel.connected:
+                continue
+            reach, missing = self.reach(link), self.missing(link)
+            if reach != link.told_reach or missing != link.told_missing:
+                link.told_reach, link.told_missing = reach, missing
+                self._postroom.tell(link, Reach(sorted(reach), list(missing)))

@@ -1,0 +1,16 @@
+"""The client as a machine: all that a client of a broker decides, without sockets, threads or time.
+
+- `session`: `ClientSession`, the machine; connections come and go, the session stays.
+- `requests`: what was asked of the broker. `inbox`: who gets what arrives. `outbox`: what was published.
+- `effects`: what it is told at its start, and what it tells the application.
+
+Sockets (`runtime.client_driver`), the simulator and tests drive it alike.
+"""
+
+from __future__ import annotations
+
+from braid.client.effects import ClientEffect, ClientSettings
+from braid.client.inbox import Interest, StoredPublication
+from braid.client.session import ClientSession
+
+__all__ = ["ClientEffect", "ClientSession", "ClientSettings", "Interest", "StoredPublication"]

@@ -1,0 +1,311 @@
+"""`braid.serve`: a whole broker on the event loop of a program.
+
+    async with braid.serve(braid.ServerSettings.of(broker_id="A", listen="127.0.0.1:0")) as broker:
+        async with braid.connect(broker.address) as client:
+            ...
+
+What the settings name is opened in this order, and closed in the opposite one: access file and certificates,
+the audit log, the data directory, the directory of brokers, the trace, the listener, the HTTP server. Several
+brokers may live on one event loop; nothing is shared between them.
+
+Logging is left to the program: Braid's loggers are below `braid`. The command `braid broker` sets them up by
+the table `[log]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+import uuid
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from braid.broker.core import BrokerCore
+from braid.errors import ConfigurationError
+from braid.runtime.logs import announce
+from braid.runtime.metrics import Metrics, TurnTimes
+from braid.runtime.node import Node
+from braid.runtime.resources import resources_of
+from braid.runtime.tls import parse_address
+from braid.server.assembly import (
+    check_listener,
+    listen,
+    open_audit,
+    open_broker_directory,
+    open_http,
+    open_store,
+    open_trace,
+    reserved,
+    with_addresses,
+)
+from braid.server.doorkeeping import Doorkeeping
+from braid.server.registration import Registration, known_neighbours
+from braid.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator, Mapping
+    from types import TracebackType
+
+    from braid.broker.settings import BrokerSettings
+    from braid.protocol.inputs import Input
+
+__all__ = ["Broker", "BrokerStart", "serve"]
+
+# The machine bounds its draining itself; this is for the case that it cannot.
+DRAIN_EXTRA_S: Final = 5.0
+
+_log = logging.getLogger("braid.broker")
+
+
+def serve(
+    settings: ServerSettings | Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
+) -> BrokerStart:
+    """Run a broker on the running event loop: use it with `async with`, or await it and `stop` it yourself.
+
+    Left without an error, the broker first hands over what it holds (see `Broker.drain`); left by an error,
+    it stops at once.
+
+    Args:
+        settings: see `ServerSettings.of`; or the path of a configuration file; or what such a file holds, as
+            a mapping of tables: `{"broker": {"broker_id": "A"}}`.
+
+    Raises:
+        ConfigurationError: something in the settings cannot be used; the message says what to change. Nothing
+            is left open then.
+    """
+    return BrokerStart(settings if isinstance(settings, ServerSettings) else ServerSettings.of(settings))
+
+
+class BrokerStart:
+    """What `serve` returns: await it, or enter it with `async with`."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._broker: Broker | None = None
+
+    def __await__(self) -> Generator[Any, None, Broker]:
+        return self._start().__await__()
+
+    async def _start(self) -> Broker:
+        if self._broker is not None:
+            raise ConfigurationError("a broker is started once; call serve() again for another one")
+        broker = self._broker = Broker(self._settings)
+        await broker._open()
+        return broker
+
+    async def __aenter__(self) -> Broker:
+        return await self._start()
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._broker is not None:
+            await self._broker.stop(drain=error is None)
+
+
+class Broker:
+    """A running broker; made by `serve`. Everything here belongs to the event loop that it was started on."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        """What it was started with."""
+        self.http = ""
+        """Where it serves health and metrics, such as `http://127.0.0.1:9000`; "" if it does not."""
+        self._stack = AsyncExitStack()
+        self._settings: BrokerSettings
+        self._core: BrokerCore
+        self._node: Node
+        self._port = 0
+        self._ready = asyncio.Event()
+        self._draining = False
+        self._cut_short = False
+        self._stopping: asyncio.Task[None] | None = None
+
+    # What a program may know.
+
+    @property
+    def broker_id(self) -> str:
+        """Its name in the network."""
+        return self.settings.broker.broker_id
+
+    @property
+    def address(self) -> str:
+        """Where clients and neighbours reach it, with the real port, such as `braid://127.0.0.1:7000`."""
+        return self._settings.address
+
+    @property
+    def port(self) -> int:
+        """The port of the listener; the one that was taken if 0 was asked for."""
+        return self._port
+
+    @property
+    def ready(self) -> bool:
+        """Whether publications are accepted: it knows what its neighbours want, and has room."""
+        return not self.stopped and self._core.ready
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._stopping is not None
+
+    def why_not_ready(self) -> str:
+        """A sentence, empty while it is ready."""
+        if self.ready:
+            return ""
+        found = self.statistics()
+        if found["store_failed"]:
+            return "the store has failed; the log says how"
+        if found["disk_low"]:
+            return "the disk is nearly full"
+        if found["memory_high"]:
+            return "memory is short"
+        if not found["ready"]:
+            return "waiting for the tables of the neighbours"
+        return "shutting down"
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters, and how much there is of everything now: what metrics and `braid overlay top` show."""
+        return self._core.statistics()
+
+    async def wait_ready(self, timeout_s: float | None = None) -> None:
+        """Return once publications are accepted for the first time.
+
+        Raises:
+            TimeoutError: not within `timeout_s` seconds; the message says what it waits for.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            raise TimeoutError(
+                f"broker {self.broker_id} is not ready after {timeout_s:g} s: {self.why_not_ready()}"
+            ) from None
+
+    # What a program may do.
+
+    def reload(self) -> None:
+        """Read access file, certificates and revocation lists again, as SIGHUP makes `braid broker` do.
+
+        If something is wrong with one of them, nothing changes, and the log says what is wrong.
+        """
+        self._node.reload(0)
+
+    async def drain(self) -> bool:
+        """Accept nothing more and hand over what is held; True when all of it was handed over.
+
+        Bounded by the setting `drain_us_max`. Afterwards only `stop` is left.
+        """
+        if not self.stopped:
+            self._draining = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.drain_us_max / 1e6 + DRAIN_EXTRA_S):
+                    await self._node.drain()
+        return self._node.drained.is_set() and not self._cut_short
+
+    async def stop(self, *, drain: bool = True) -> None:
+        """End the broker. May be called any number of times; with `drain=False` it ends others that drain.
+
+        Args:
+            drain: whether what it holds is handed over first. Without, publications that are neither
+                acknowledged delivery nor stored may be lost.
+        """
+        try:
+            if drain:
+                await self.drain()
+        finally:
+            if self._stopping is None:
+                self._stopping = asyncio.ensure_future(self._close())
+            await asyncio.shield(self._stopping)
+
+    async def _close(self) -> None:
+        drained = self._node.drained
+        self._cut_short = not drained.is_set()
+        if self._draining and self._cut_short:
+            _log.warning("stopped before everything was handed over")
+        await self._stack.aclose()
+        drained.set()  # nobody waits for what cannot happen any more
+        announce("stopped")
+
+    # The beginning.
+
+    async def _open(self) -> None:
+        try:
+            await self._open_all(self._stack)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        announce("listening", address=self.address, **({"http": self.http} if self.http else {}))
+        self._node.start()
+
+    async def _open_all(self, stack: AsyncExitStack) -> None:
+        wanted = self.settings
+        doors = Doorkeeping(wanted)
+        listener = parse_address(wanted.listener.listen)
+        check_listener(listener.host, wanted, doors)
+        http = parse_address(wanted.http.listen.removeprefix("http://")) if wanted.http.listen else None
+        if http is not None:
+            check_listener(http.host, wanted, doors, "to serve HTTP")
+        audit = open_audit(wanted, stack)
+        store, state = open_store(wanted, stack)
+        directory = await open_broker_directory(wanted, stack)
+        listener, keeper = reserved(listener, doors.server_tls is not None)
+        with keeper:
+            settings = self._settings = with_addresses(wanted.broker, listener)
+            core = self._core = BrokerCore(
+                settings,
+                incarnation=uuid.uuid4().hex,
+                seed=secrets.randbits(64),
+                access=doors.access,
+                store=state,
+                neighbours=await known_neighbours(directory, settings.broker_id),
+                stopwatch=time.perf_counter_ns,
+            )
+            turns = TurnTimes()
+            node = self._node = Node(
+                core,
+                name=settings.broker_id,
+                store=store,
+                server_tls=doors.server_tls,
+                client_tls=doors.client_tls,
+                resources=partial(resources_of, wanted.store.data_dir),
+                on_turn=_Observer(core, turns, self._ready),
+                tracing=open_trace(wanted.trace, core, stack),
+                handshake_s_max=settings.handshake_us_max / 1e6,
+                connections_max=settings.connections_max,
+                audit=audit,
+            )
+            node.reload = partial(doors.reload, node, audit)
+            stack.push_async_callback(node.stop)
+            await listen(node, listener)
+            self._port = listener.port
+        if directory is not None:
+            registration = Registration(directory, core)
+            await registration.begin()
+            stack.push_async_callback(registration.end)
+        metrics = Metrics(core, turns, node.handshakes)
+        self.http = await open_http(http, self.why_not_ready, metrics, doors, stack)
+
+
+class _Observer:
+    """Hears of every turn: times it, and says when the broker has become ready."""
+
+    def __init__(self, core: BrokerCore, turns: TurnTimes, ready: asyncio.Event) -> None:
+        self._core = core
+        self._turns = turns
+        self._ready = ready
+        self._waiting = True
+
+    def __call__(self, stimulus: Input, duration_us: int) -> None:
+        self._turns(stimulus, duration_us)
+        if self._waiting and self._core.ready:
+            self._waiting = False
+            self._ready.set()
+            if not logging.getLogger("braid.node").isEnabledFor(logging.INFO):
+                announce("ready")  # otherwise the broker's own line has said it

@@ -1,0 +1,117 @@
+"""Are the lives of links, clients and soft links what their tables say?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from braid.broker.access import AccessPolicy, RateLimiter, RequestRate
+from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
+from braid.broker.link_life import LINK_LIFE, LinkStage, LinkStep
+from braid.broker.parties import Client, Link, Party, SoftLink
+from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage, SoftLinkStep
+from braid.errors import LocalProtocolError
+from braid.protocol import ChannelSettings
+
+if TYPE_CHECKING:
+    from braid.broker.life import Life
+
+LIVES: tuple[Life, ...] = (LINK_LIFE, CLIENT_LIFE, SOFT_LINK_LIFE)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lives.md"
+
+OPENING = """# Lives
+
+Where a link, a client or a soft link is in its life is its *stage*, and what happens to it is a *step*. The
+tables in `broker/link_life.py`, `broker/client_life.py` and `broker/soft_link_life.py` say which stage
+follows; a step that a stage does not know is a mistake of ours and raises `LocalProtocolError`. The diagrams
+below are drawn from the tables; `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.
+"""
+
+
+def drawn() -> str:
+    parts = [f"## The life of {life.title}\n\n{life.drawn()}\n" for life in LIVES]
+    return "\n".join([OPENING, *parts])
+
+
+def new_link() -> Link:
+    return Link("B", ChannelSettings(), lambda party: None)
+
+
+def new_soft(*, outgoing: bool) -> SoftLink:
+    return SoftLink("C", ChannelSettings(), lambda party: None, outgoing=outgoing)
+
+
+def new_client() -> Client:
+    principal = AccessPolicy.open().authenticate(None, None, "client", 0)
+    limiter = RateLimiter(principal.limits, RequestRate(principal.limits.requests_per_second_together_max))
+    return Client("alice", "A/1", principal, limiter, ChannelSettings(), lambda party: None)
+
+
+def test_the_document_shows_the_tables() -> None:
+    if os.environ.get("BRAID_REWRITE", "") not in ("", "0"):
+        DOCUMENT.write_text(drawn())
+    assert DOCUMENT.read_text() == drawn()
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.title)
+def test_every_stage_can_be_reached_and_every_step_is_used(life: Life) -> None:
+    stages, steps = type(life.first[0]), {type(step) for _, step in life.table}.pop()
+    reached = set(life.first)
+    while more := {after for (stage, _), after in life.table.items() if stage in reached} - reached:
+        reached |= more
+    assert reached == set(stages)
+    assert {step for _, step in life.table} == set(steps)
+
+
+@pytest.mark.parametrize(
+    ("party", "step", "names"),
+    [
+        (new_link(), LinkStep.CONFIRMED, ("a link", "CONFIRMED", "DOWN", "<Link B DOWN>")),
+        (new_client(), ClientStep.DISCONNECTED, ("a client", "DISCONNECTED", "GONE", "alice")),
+        (new_soft(outgoing=True), SoftLinkStep.WANTED, ("a soft link", "WANTED", "DIALLING", "C")),
+    ],
+)
+def test_what_cannot_happen_is_named(party: Party, step: LinkStep, names: tuple[str, ...]) -> None:
+    if isinstance(party, Client):
+        party.left()
+    before = party.stage
+    with pytest.raises(LocalProtocolError) as caught:
+        party.step(step)
+    assert all(name in str(caught.value) for name in names), caught.value
+    assert party.stage is before
+
+
+def test_what_follows_from_a_link_s_stage_is_read_from_it() -> None:
+    link = new_link()
+    assert (link.down, link.complete, link.holding, link.channel.holding) == (True, False, True, True)
+    link.step(LinkStep.BEGUN)
+    link.connection = 1
+    assert (link.down, link.complete, link.holding) == (False, False, True)
+    link.step(LinkStep.COMPLETE)
+    assert (link.complete, link.holding, link.current) == (True, True, True)
+    link.step(LinkStep.CONFIRMED)
+    assert (link.stage, link.holding, link.channel.holding) == (LinkStage.OPEN, False, False)
+    link.outstanding.told_subscription("A/1/x", 7)
+    link.outstanding.catch_up()
+    assert not link.current, "it has not confirmed what it was told"
+    link.step(LinkStep.DISCONNECTED)
+    assert (link.stage, link.connection, link.channel.holding) == (LinkStage.SUSPENDED, None, True)
+
+
+def test_a_client_that_was_sent_away_has_no_connection_until_it_has_gone() -> None:
+    client = new_client()
+    client.connection = 1
+    client.send_away()
+    assert (client.stage, client.connection) == (ClientStage.ENDING, None)
+    client.left()
+    assert client.stage is ClientStage.GONE
+
+
+def test_a_soft_link_that_is_wanted_again_is_up_again() -> None:
+    soft = new_soft(outgoing=True)
+    for step in (SoftLinkStep.ENTERED, SoftLinkStep.UNWANTED, SoftLinkStep.WANTED):
+        soft.step(step)
+    assert soft.stage is SoftLinkStage.UP
