@@ -108,7 +108,8 @@ def test_what_came_from_a_neighbour_is_not_kept_for_it_under_another_address() -
     network.run(us=1_000_000)
     publisher = network.client("p", "A")
     # B is told to dial A once more, and has not told A so when this comes.
-    network.cores["B"]._links.append("another way to A")
+    network.cores["B"]._dialling.remember("another way to A")
+    network.cores["B"]._links.tell_reach()
     publisher.publish({"x": 1}, acknowledged=True)
     network.run(us=1_000_000)
     assert publisher.cares == [], "somebody else may be there"

@@ -425,7 +425,7 @@ def test_who_refuses_a_link_speaks_for_itself_alone() -> None:
     core.handle(Received(901, [Frame(0, Refused("loop", "there is another way", "B"))]), network.now_us)
     assert "B" in core._links.links
     network.leave(liar)
-    core._links._dialling.forget("C")
+    core._dialling.forget("C")
     network.run(us=1_000_000)
     network.client("o", "A").ask(Ask(1, "forget", {"neighbour": "C"}))
     require_delivered(network, publisher)

@@ -39,6 +39,7 @@ SHARED = frozenset({TURN, "Connections"})
 COMPOSERS = frozenset({"BrokerCore", "Composition", "Messages"})
 OBSERVERS = frozenset({"Invariants"})
 PARTS = {
+    "Completeness": "LinkDesk",
     "Dialling": "LinkDesk",
     "LinkOperations": "LinkDesk",
     "Reachability": "LinkDesk",
@@ -138,7 +139,7 @@ def _names(annotation: ast.expr | None) -> set[str]:
 
 
 def _find_fields(owner: _Class, classes: dict[str, _Class]) -> None:
-    for node in ast.walk(owner.constructor) if owner.constructor is not None else ():
+    for node in ast.walk(owner.node):
         targets: list[ast.expr] = []
         value: ast.expr | None = None
         if isinstance(node, ast.Assign):

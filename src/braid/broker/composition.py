@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from braid.broker import events as told
 from braid.broker.admission import AccessDesk
+from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
 from braid.broker.dialling import Dialling
 from braid.broker.discards import Discards
@@ -22,7 +23,7 @@ from braid.broker.identities import Acquaintances, Identities
 from braid.broker.invariants import Invariants
 from braid.broker.link_operations import LinkOperations
 from braid.broker.link_states import LinkStates
-from braid.broker.liveness import Liveness
+from braid.broker.liveness import Liveness, require_answers_taken
 from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
 from braid.broker.on_ask import OperatorDesk
@@ -93,10 +94,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Composition"]
 
-# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
-# some hundred bytes.
-ANSWERS_MAX = 200_000
-
 
 class Composition:
     """The handlers of one broker."""
@@ -142,6 +139,7 @@ class Composition:
         self.subscriptions = SubscriptionDesk(
             settings.broker_id, postroom, neighbours, self.tables, events, self.reachability.missing
         )
+        self.completeness = Completeness(postroom, neighbours, self.tables, self.reachability, events)
         self.links = LinkDesk(
             self.incarnation,
             postroom,
@@ -151,6 +149,7 @@ class Composition:
             self.reachability,
             self.subscriptions,
             self.tables,
+            self.completeness,
             self.endings,
             events,
             self.identities.new_session,
@@ -164,7 +163,14 @@ class Composition:
         settings, postroom, neighbours = self.settings, self.postroom, self.neighbours
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
         self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
-        self.link_states = LinkStates(postroom, neighbours, self.soft, self.maps)
+        self.link_states = LinkStates(
+            postroom,
+            neighbours,
+            self.soft,
+            self.maps.surroundings,
+            self.maps.addressable,
+            self.maps.toward,
+        )
         words = SoftWords(postroom, neighbours, self.reachability, self.identities.new_session)
         self.mesh = MeshDesk(
             self.incarnation,
@@ -178,7 +184,7 @@ class Composition:
             self.link_states,
             words,
             self.events,
-            lambda: self.links.ready,
+            lambda: self.completeness.ready,
         )
 
     def _make_doors(self, access: AccessPolicy) -> None:
@@ -286,7 +292,7 @@ class Composition:
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
             changing=self.express.forget,
-            check=_check_answers,
+            check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
             guard=self.endings.guarded,
         )
@@ -372,7 +378,11 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         # Publications and subscriptions.
         told.LeftOut: (broker.discards.left_out,),
         told.Advertised: (lambda event: broker.publish.release(event.client),),
-        told.NeighboursTold: (broker.links.tell_completeness,),
+        told.Installed: (broker.subscriptions.installed, broker.durables.installed),
+        told.NotInstalled: (broker.subscriptions.not_installed, broker.durables.not_installed),
+        told.Announced: (broker.subscriptions.announced, broker.links.announced),
+        told.AnythingExpected: (broker.publish.expected,),
+        told.NeighboursTold: (broker.completeness.tell,),
         # Maps and soft links.
         told.MapChanged: (
             broker.link_states.name_again,
@@ -393,7 +403,7 @@ class Messages:
     def __init__(self, broker: Composition) -> None:
         self._of_anybody: Handlers = {
             Ping: broker.liveness.pinged,
-            Pong: _each(broker.liveness.answered, broker.loads.answered),
+            Pong: _each_of(broker.liveness.answered, broker.loads.answered),
             LinkState: broker.link_states.hear,
             Settled: broker.postroom.settled_apart,
             Acknowledgement: broker.postroom.acknowledged,
@@ -447,13 +457,8 @@ class Messages:
         return handler
 
 
-def _check_answers(party: Party) -> None:
-    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
-        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
-
-
-def _each(*handlers: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Several who handle one kind of message."""
+def _each_of(*handlers: Handler) -> Handler:
+    """Several who handle the same message, in this order."""
 
     def handle(party: Any, message: Any) -> None:
         for handler in handlers:

@@ -84,6 +84,7 @@ class BrokerCore:
         self._dialling = parts.dialling
         self._reception = parts.reception
         self._links = parts.links
+        self._completeness = parts.completeness
         self._maps = parts.maps
         self._soft = parts.soft
         self._loads = parts.loads
@@ -281,8 +282,7 @@ class BrokerCore:
         if any(link.down for link in self._links.links.values()):
             self._express.forget()
         self._links.review_waiting()
-        self._links.tell_completeness()
-        self._links.review_readiness()
+        self._completeness.tell()
         self._review_mesh(now_us)
         if self._draining.begun:
             self._review_at_us = now_us + DRAINING_REVIEW_US
@@ -299,7 +299,7 @@ class BrokerCore:
     @property
     def ready(self) -> bool:
         """Whether publications are accepted."""
-        return self._links.ready and not (self._draining.begun or self._durables.short)
+        return self._completeness.ready and not (self._draining.begun or self._durables.short)
 
     def validate(self) -> None:
         """Check everything that must hold between two turns. It looks at all there is: it takes a while.

@@ -22,13 +22,13 @@ from braid.protocol.destinations import (
 from braid.protocol.messages import LinkState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from braid.broker.events import Event, LinkBegun
-    from braid.broker.maps import Maps
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
+    from braid.routing import Surroundings
 
 __all__ = ["LinkStates"]
 
@@ -40,16 +40,26 @@ class LinkStates:
         postroom: where messages go.
         links: the neighbours by their names.
         soft: the soft links.
-        maps: knows who is in sight.
+        surroundings: who is in sight.
+        addressable: all brokers that copies can be sent to.
+        toward: the neighbour on the primary path to one of them.
     """
 
-    def __init__(self, postroom: Postroom, links: Mapping[str, Link], soft: SoftLinks, maps: Maps) -> None:
+    def __init__(
+        self,
+        postroom: Postroom,
+        links: Mapping[str, Link],
+        soft: SoftLinks,
+        surroundings: Surroundings,
+        addressable: Callable[[], set[str]],
+        toward: Callable[[str], str | None],
+    ) -> None:
         self._postroom = postroom
         self._links = links
         self._soft = soft
-        self._surroundings = maps.surroundings
-        self._addressable = maps.addressable
-        self.delegations = Delegations(postroom.settings.broker_id, self._usable, maps.toward)
+        self._surroundings = surroundings
+        self._addressable = addressable
+        self.delegations = Delegations(postroom.settings.broker_id, self._usable, toward)
         """How sets of brokers are shared out among links."""
         self.delegates = postroom.settings.strategy == "SB"
         """Whether publications that enter here are delegated."""

@@ -35,14 +35,14 @@ from braid.broker.events import (
     LinkRemoved,
     NeighbourGone,
     ReachChanged,
-    Ready,
 )
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
+from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
-from braid.protocol.effects import Close, Send
+from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Goodbye,
@@ -56,10 +56,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from braid.broker.admission import Admission
+    from braid.broker.completeness import Completeness
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
-    from braid.broker.events import Detached, Event, Events, LinkLost, TrackLost
+    from braid.broker.events import Announced, Detached, Event, Events, LinkLost, TrackLost
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
@@ -98,6 +99,7 @@ class LinkDesk:
         reachability: who can be reached through whom.
         subscriptions: what neighbours are told, and what came from them.
         tables: where that is kept.
+        completeness: what neighbours are told of how much we know.
         endings: ends connections.
         events: tells others what has happened.
         new_session: a name for a session that nobody can guess.
@@ -114,17 +116,15 @@ class LinkDesk:
         reachability: Reachability,
         subscriptions: SubscriptionDesk,
         tables: RoutingTables,
+        completeness: Completeness,
         endings: Endings,
         events: Events,
         new_session: Callable[[], str],
         came_from: Callable[[PublicationBatch], Container[str]],
     ) -> None:
         self.links = links
-        self.started_at_us: int | None = None
         self.holding = 0
         """How many links hold publications back."""
-        self.ready = False
-        """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self._settings = postroom.settings
         self._incarnation = incarnation
         self._postroom = postroom
@@ -133,6 +133,7 @@ class LinkDesk:
         self._reachability = reachability
         self._subscriptions = subscriptions
         self._tables = tables
+        self._completeness = completeness
         self._endings = endings
         self._events = events
         self._new_session = new_session
@@ -156,6 +157,7 @@ class LinkDesk:
         if link is None:
             link = self.links[name] = self._new_link(name)
             self._tables.add_link(name)
+            self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         return link
 
     def _new_link(self, name: str) -> Link:
@@ -175,11 +177,16 @@ class LinkDesk:
 
     def begin(self, now_us: int) -> None:
         """The first moment of this life."""
-        if self.started_at_us is None:
-            self.started_at_us = now_us
+        if self._completeness.started_at_us is None:
+            self._completeness.started_at_us = now_us
             for link in self.links.values():
                 link.since_us = now_us
             self.tell_reach()
+
+    @property
+    def ready(self) -> bool:
+        """Clients' publications are accepted."""
+        return self._completeness.ready
 
     # From greetings to sessions.
 
@@ -367,11 +374,11 @@ class LinkDesk:
         link.elsewhere = False
         self._reachability.heard(link, greeting.brokers)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
-        link.told_reach, link.told_missing = told_reach, None
+        link.told_reach, link.told_missing = tuple(sorted(told_reach)), None
         self.tell_reach()
         if not resumed:
             self._events.tell(LinkBegun(link, greeting.delta))
-        self.tell_completeness()
+        self._completeness.tell()
 
     def lost(self, event: LinkLost) -> None:
         """The connection of a link has ended; it is dialled again, if it is ours to dial."""
@@ -431,7 +438,8 @@ class LinkDesk:
             link.outstanding.catch_up()
         if link.stage is LinkStage.HELD:
             # It opens once it has confirmed what it was told so far.
-            when_confirmed([link], partial(self._open, link, link.session))
+            waiter = Waiter(WaiterKind.OPEN_LINK, link, session=link.session)
+            when_confirmed([link], waiter, self._events)
         if link.current and not current:
             self.tell_reach()
 
@@ -449,12 +457,18 @@ class LinkDesk:
         """Somebody behind this link may be interested in what we have not heard of."""
         if not link.unknown:
             link.unknown = True
-            self.tell_completeness()
+            self._completeness.tell()
 
-    def _open(self, link: Link, session: int) -> None:
-        """Its interest is known now: of what was kept for it, what it wants can go."""
-        if link.session != session or link.stage is not LinkStage.HELD:
+    def announced(self, event: Announced) -> None:
+        """A neighbour knows all advertisements: if it has said everything, publications may cross to it."""
+        waiter, link = event.waiter, event.waiter.party
+        if waiter.kind is not WaiterKind.OPEN_LINK or not isinstance(link, Link):
             return
+        if link.session == waiter.session and link.stage is LinkStage.HELD:
+            self._open(link)
+
+    def _open(self, link: Link) -> None:
+        """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
         for release in link.channel.refilter(partial(self._wanted, link)):
@@ -465,7 +479,7 @@ class LinkDesk:
         if not link.met:
             link.met = True
             self._events.tell(InterestKnown(link))
-        self.tell_completeness()
+        self._completeness.tell()
 
     def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
         """What somebody behind a link wants of a batch that was kept whether they did or not."""
@@ -513,31 +527,6 @@ class LinkDesk:
                         care()
             self._postroom.forget(stranger)
 
-    def tell_completeness(self, _: Event | None = None) -> None:
-        """Tell every neighbour whether we know of everybody behind all others."""
-        unknown = sum(link.unknown for link in self.links.values())
-        # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
-        # would forget those behind one that is away.
-        unmet = bool(self._reachability.unmet())
-        for link in self.links.values():
-            complete = not unmet and unknown == link.unknown
-            if complete and not link.told_complete and self._tables.telling(link.name):
-                continue  # not everything has been said yet
-            if link.agreed and link.channel.connected and complete != link.told_complete:
-                link.told_complete = complete
-                self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
-        self.review_readiness()
-
-    def review_readiness(self) -> None:
-        """Become ready once all neighbours have spoken, or have been waited for long enough."""
-        if self.ready or self.started_at_us is None:
-            return
-        over = self._postroom.now_us >= self.started_at_us + self._settings.recovery_us_max
-        if over or (not self._reachability.unmet() and all(link.met for link in self.links.values())):
-            self.ready = True
-            self._postroom.note("info", "ready", links=len(self.links), waited_for_all=not over)
-            self._events.tell(Ready())
-
     # Reach.
 
     def reaches(self, link: Link, message: Reach) -> None:
@@ -581,6 +570,7 @@ class LinkDesk:
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
+        self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.
@@ -588,7 +578,7 @@ class LinkDesk:
         self._route_again(link, link.name)
         self._postroom.forget(link)
         self.tell_reach()
-        self.tell_completeness()
+        self._completeness.tell()
 
     def _route_again(self, link: Link, name: str) -> None:
         """Send what waited for a broker the way there is to it now, if there is one."""

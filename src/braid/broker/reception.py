@@ -304,7 +304,7 @@ class Reception:
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
-        known = self._links.links.get(_checked_id(welcome.name))
+        known = self._neighbours.get(_checked_id(welcome.name))
         if (
             known is not None
             and self.access.is_open
