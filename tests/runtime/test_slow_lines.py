@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.client import session
+from braid.client import session as client_session
 from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
@@ -107,7 +107,7 @@ async def test_a_large_publication_passes_a_slow_link(stall_us_max: int) -> None
 async def test_a_large_publication_passes_between_a_client_and_its_broker(
     durable: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "SILENT_HEARTBEATS_MAX", 0.2)
+    monkeypatch.setattr(client_session, "SILENT_HEARTBEATS_MAX", 0.2)
     broker = RunningBroker("A", heartbeat_us=HEARTBEAT_US)
     async with (
         running(broker),
