@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from braid.broker import composition
+from braid.broker import liveness
 from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch, encode_record
@@ -280,7 +280,7 @@ def test_one_who_takes_nothing_gets_no_pongs() -> None:
 
 
 def test_one_who_asks_and_never_acknowledges_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "ANSWERS_MAX", 50)
+    monkeypatch.setattr(liveness, "ANSWERS_MAX", 50)
     network = line("A")
     mallory = network.client("mallory", "A")
     mallory.reads = False

@@ -13,6 +13,7 @@ import pytest
 
 from braid.broker.confirmations import Installation
 from braid.broker.settling import Pending
+from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import InvariantViolated
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
 from tests.broker.wire import Network, WireClient
@@ -165,13 +166,14 @@ def _break_confirmation(core: BrokerCore) -> None:
 def _break_installation(core: BrokerCore) -> None:
     """Somebody waits for an answer that nobody is going to give."""
     installations = core._subscriptions.installations
-    waiting = Installation("A/x", None, done=lambda missing: None)
+    waiting = Installation("A/x", None, Waiter(WaiterKind.UNASKED_SUBSCRIPTION))
     installations._by_key["A/x"] = [waiting]
 
 
 def _break_parked(core: BrokerCore) -> None:
     installations = core._subscriptions.installations
-    installations._parked[Installation("A/x", None, done=lambda missing: None)] = None
+    waiting = Installation("A/x", None, Waiter(WaiterKind.UNASKED_SUBSCRIPTION))
+    installations._parked[waiting] = None
 
 
 def _break_settlement(core: BrokerCore) -> None:

@@ -171,7 +171,7 @@ def test_a_reader_hears_that_another_connection_took_its_log_over() -> None:
     first, second = network.client("one", "A"), network.client("two", "A")
     first.ask(SubscribeDurable(7, "log", "x > 0"))
     network.run(us=100_000)
-    second.ask(SubscribeDurable(1, "log", "x > 0"))
+    second.ask(SubscribeDurable(1, "log", "x > 0", takeover=True))
     network.run(us=100_000)
     assert [(answer.request, answer.code) for answer in first.answers(Failed)] == [(7, "taken")]
     second.publish({"x": 1})

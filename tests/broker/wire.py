@@ -23,7 +23,18 @@ from braid.protocol import (
     encode_frames,
 )
 from braid.protocol.batch import decode_record, encode_record
-from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Send
+from braid.protocol.effects import (
+    Close,
+    Dial,
+    Drained,
+    Greeted,
+    Neighbours,
+    Note,
+    Pause,
+    Persist,
+    ReadLog,
+    Send,
+)
 from braid.protocol.inputs import Closed, Input, LogRead, Malformed, Opened, Persisted, Received, Swept, Tick
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
@@ -197,6 +208,8 @@ class Network:
         self.settings: dict[str, BrokerSettings] = {}
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
+        self.neighbours: dict[str, tuple[str, ...]] = {}
+        """By broker, as it said last."""
         self.frozen_stores: set[str] = set()
         self._moved: dict[str, str] = {}
         """Where brokers are that are not at the address that is their name."""
@@ -457,6 +470,8 @@ class Network:
             decoder = self._decoders.get((name, effect.connection))
             if decoder is not None:  # a test may play the peer by itself
                 decoder.frame_bytes_max = effect.frame_bytes_max
+        elif isinstance(effect, Neighbours):
+            self.neighbours[name] = effect.names
         elif not isinstance(effect, Pause):
             raise TypeError(effect)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.parity.on_sim import SimDriver
+from tests.parity.on_sim_client import SimClientDriver
 from tests.parity.on_sockets import SocketDriver
 from tests.parity.on_wire import WireDriver
 from tests.parity.scenario import made, run
@@ -17,10 +18,16 @@ from tests.parity.scenario import made, run
 if TYPE_CHECKING:
     from tests.parity.scenario import Driver, Heard
 
-DRIVERS: dict[str, type[Driver]] = {"wire": WireDriver, "sim": SimDriver, "sockets": SocketDriver}
+DRIVERS: dict[str, type[Driver]] = {
+    "wire": WireDriver,
+    "sim": SimDriver,
+    "sim_client": SimClientDriver,
+    "sockets": SocketDriver,
+}
 SEEDS = [
     *(pytest.param("wire", seed, id=f"wire-{seed}") for seed in range(60)),
     *(pytest.param("sim", seed, id=f"sim-{seed}") for seed in range(30)),
+    *(pytest.param("sim_client", seed, id=f"sim_client-{seed}") for seed in range(30)),
     *(pytest.param("sockets", seed, id=f"sockets-{seed}", marks=pytest.mark.net) for seed in range(20)),
 ]
 

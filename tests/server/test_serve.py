@@ -274,3 +274,30 @@ def test_settings_are_described_where_people_look() -> None:
     assert sys.modules["braid"].serve is braid.serve
     for name in ("broker_id", "listen", "data_dir", "tls_certificate", "http"):
         assert f"{name}:" in (braid.ServerSettings.of.__doc__ or "")
+
+
+async def test_the_directory_hears_of_neighbours_when_they_change(tmp_path: Path) -> None:
+    path = str(tmp_path / "directory.db")
+    async with braid.serve(named("A", directory=path)) as first, open_directory(path) as directory:
+        seen: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
+
+        async def neighbours() -> tuple[str, ...]:
+            entry = await directory.get("A")
+            assert entry is not None
+            return entry.neighbours
+
+        assert await neighbours() == ()
+        told = first._node.on_neighbours
+
+        def spy(names: tuple[str, ...]) -> None:
+            told(names)
+            seen.put_nowait(names)
+
+        first._node.on_neighbours = spy
+        async with braid.serve(named("B", neighbours=[first.address])) as second:
+            await second.wait_ready(30)
+            assert await asyncio.wait_for(seen.get(), 10) == ("B",)
+            for _ in range(1_000):
+                if await neighbours() == ("B",):
+                    break
+            assert await neighbours() == ("B",)

@@ -33,7 +33,7 @@ class ProfiledPlanner:
         self._settings = settings
         self._sent: Counter[str] = Counter()
         self._soft: frozenset[str] = frozenset()
-        self._candidates: frozenset[str] = frozenset()
+        self._candidates = self._soft
         self._reviews = 0
         self._rests_until: dict[str, int] = {}
         self._next: list[str] = []

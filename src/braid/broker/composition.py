@@ -23,7 +23,7 @@ from braid.broker.identities import Acquaintances, Identities
 from braid.broker.invariants import Invariants
 from braid.broker.link_operations import LinkOperations
 from braid.broker.link_states import LinkStates
-from braid.broker.liveness import Liveness
+from braid.broker.liveness import Liveness, require_answers_taken
 from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
 from braid.broker.on_ask import OperatorDesk
@@ -93,10 +93,6 @@ if TYPE_CHECKING:
     Handlers: TypeAlias = Mapping[type, Handler]
 
 __all__ = ["Composition"]
-
-# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
-# some hundred bytes.
-ANSWERS_MAX = 200_000
 
 
 class Composition:
@@ -296,7 +292,7 @@ class Composition:
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
             changing=self.express.forget,
-            check=_check_answers,
+            check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
             guard=self.endings.guarded,
         )
@@ -382,6 +378,10 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         # Publications and subscriptions.
         told.LeftOut: (broker.discards.left_out,),
         told.Advertised: (lambda event: broker.publish.release(event.client),),
+        told.Installed: (broker.subscriptions.installed, broker.durables.installed),
+        told.NotInstalled: (broker.subscriptions.not_installed, broker.durables.not_installed),
+        told.Announced: (broker.subscriptions.announced, broker.links.announced),
+        told.AnythingExpected: (broker.publish.expected,),
         told.NeighboursTold: (broker.completeness.tell,),
         # Maps and soft links.
         told.MapChanged: (
@@ -403,7 +403,7 @@ class Messages:
     def __init__(self, broker: Composition) -> None:
         self._of_anybody: Handlers = {
             Ping: broker.liveness.pinged,
-            Pong: broker.loads.answered,
+            Pong: _each_of(broker.liveness.answered, broker.loads.answered),
             LinkState: broker.link_states.hear,
             Settled: broker.postroom.settled_apart,
             Acknowledgement: broker.postroom.acknowledged,
@@ -457,6 +457,11 @@ class Messages:
         return handler
 
 
-def _check_answers(party: Party) -> None:
-    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
-        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")
+def _each_of(*handlers: Handler) -> Handler:
+    """Several who handle the same message, in this order."""
+
+    def handle(party: Any, message: Any) -> None:
+        for handler in handlers:
+            handler(party, message)
+
+    return handle

@@ -20,16 +20,20 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from braid.broker.settling import Pending
+from braid.broker.events import Installed, NotInstalled
+from braid.broker.waiters import Announcement
+from braid.errors import UnreachedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from braid.broker.parties import Link, Release
+    from braid.broker.events import Events
+    from braid.broker.parties import Link
+    from braid.broker.waiters import Waiter
     from braid.errors import RequestRefusedError
     from braid.routing import RoutingTables
 
-__all__ = ["Installation", "Installations", "Outstanding", "when_confirmed"]
+__all__ = ["Installation", "Installations", "Outstanding", "unreached", "when_confirmed"]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +43,9 @@ class Installation:
     key: str
     origin: str | None
     """The neighbour it came from; None if it is of somebody here."""
-    done: Callable[[list[str]], None]
-    """Called once, with the links that it does not cover: none, unless a partial answer is welcome."""
-    late: Callable[[list[str]], None] | None = None
-    """Called instead of `done` when there was no more time to wait."""
-    refused: Callable[[RequestRefusedError], None] | None = None
-    """Called instead of `done` when a neighbour cannot carry it."""
+    waiter: Waiter
+    """Who is answered, once: with the links that it does not cover (none, unless a partial answer is
+    welcome), or with why it cannot be."""
     partial: bool = False
     """Whether an answer that covers only the part of the network that can be reached is welcome."""
     deadline_us: int | None = None
@@ -77,7 +78,7 @@ class Outstanding:
         """The requests that told advertisements, in order."""
         self._advertised: dict[str, None] = {}
         """The advertisements it was told in this session."""
-        self._line: list[tuple[int | None, Release]] = []
+        self._line: list[tuple[int | None, Announcement]] = []
         """Who waits until all advertisements up to a request are confirmed, in order; None stands for what
         the next session begins with."""
 
@@ -133,26 +134,26 @@ class Outstanding:
         told = self.subscriptions[key] if key is not None else None
         return [each for each in told.waiting if each.key == key] if told is not None else []
 
-    def follow(self, release: Release, *, session: bool) -> None:
-        """Call this once all advertisements the neighbour was told so far are confirmed.
+    def follow(self, announcement: Announcement, *, session: bool) -> None:
+        """An announcement waits until all advertisements the neighbour was told so far are confirmed.
 
         Args:
-            release: what to call.
+            announcement: what waits.
             session: whether there is a session; otherwise it is about what the next one begins with.
         """
         if not session:
-            self._line.append((None, release))
+            self._line.append((None, announcement))
         elif self._advertisements:
-            self._line.append((next(reversed(self._advertisements)), release))
+            self._line.append((next(reversed(self._advertisements)), announcement))
         else:
-            release()
+            announcement.confirm()
 
     def _release_line(self) -> None:
         # Whoever is released may advertise more, and wait for that.
         while self._line and (until := self._line[0][0]) is not None:
             if next(iter(self._advertisements), until + 1) <= until:
                 return
-            self._line.pop(0)[1]()
+            self._line.pop(0)[1].confirm()
 
     def session_lost(self) -> None:
         """Nothing will be confirmed any more; who waits for advertisements waits for the next session."""
@@ -161,12 +162,12 @@ class Outstanding:
         self._keys.clear()
         self._advertisements.clear()
         self._advertised.clear()
-        self._line = [(None, release) for _, release in self._line]
+        self._line = [(None, announcement) for _, announcement in self._line]
 
     def session_begun(self) -> None:
         """Everything was told anew."""
         until = next(reversed(self._advertisements), 0)
-        self._line = [(until, release) for _, release in self._line]
+        self._line = [(until, announcement) for _, announcement in self._line]
         self._release_line()
 
     def catch_up(self) -> None:
@@ -204,23 +205,29 @@ class Outstanding:
     def give_up_announcements(self) -> None:
         """Nobody waits any more until the neighbour has heard of advertisements."""
         line, self._line = self._line, []
-        for _, release in line:
-            release()
+        for _, announcement in line:
+            announcement.confirm()
 
 
 class Installations:
     """The subscriptions that are not installed everywhere yet."""
 
     def __init__(
-        self, tables: RoutingTables, links: Mapping[str, Link], missing: Callable[[], Sequence[str]]
+        self,
+        tables: RoutingTables,
+        links: Mapping[str, Link],
+        missing: Callable[[], Sequence[str]],
+        events: Events,
     ) -> None:
         """
         Args:
             tables: say which neighbour must know what.
             links: the neighbours by their names.
             missing: the links of the network that are not there, by what is known here.
+            events: tells who is to be answered.
         """
         self._tables = tables
+        self._events = events
         self._links = links
         self._missing = missing
         self._by_key: dict[str, list[Installation]] = {}
@@ -253,8 +260,7 @@ class Installations:
         """These cannot be installed everywhere."""
         for installation in installations:
             self._finish(installation)
-            if installation.refused is not None:
-                installation.refused(error)
+            self._events.tell(NotInstalled(installation.waiter, error))
 
     def again(self, installations: Iterable[Installation]) -> None:
         """Something has changed for these."""
@@ -268,7 +274,7 @@ class Installations:
             installation = heappop(self._deadlines)[2]
             missing = list(self._missing()) or [f"no answer from {name}" for name in installation.waiting]
             self._finish(installation)
-            (installation.late or installation.done)(missing)
+            self._events.tell(NotInstalled(installation.waiter, unreached(missing)))
 
     def links_changed(self) -> None:
         """Links have come, or are waited for no more."""
@@ -313,7 +319,7 @@ class Installations:
             self._parked[installation] = None
             return
         self._finish(installation)
-        installation.done(missing)
+        self._events.tell(Installed(installation.waiter, missing))
 
     def _waits(self, name: str, installation: Installation) -> bool:
         """Whether a neighbour that can be reached has yet to confirm a subscription, or what covers it."""
@@ -342,10 +348,18 @@ class Installations:
                 link.outstanding.subscriptions[representative].waiting.pop(installation, None)
 
 
-def when_confirmed(links: Iterable[Link], done: Callable[[], None]) -> None:
-    """Call `done` once these links have confirmed all advertisements they were told so far."""
-    pending = Pending()
+def when_confirmed(links: Iterable[Link], waiter: Waiter, events: Events) -> None:
+    """Tell who waits once these links have confirmed all advertisements they were told so far."""
+    announcement = Announcement(waiter, events)
     for link in links:
-        link.outstanding.follow(pending.share(), session=bool(link.agreed))
-    pending.follow(done)
-    pending.release()
+        announcement.left += 1
+        link.outstanding.follow(announcement, session=bool(link.agreed))
+    announcement.confirm()
+
+
+def unreached(missing: Sequence[str]) -> UnreachedError:
+    """The error for a subscription that could not be installed everywhere in time."""
+    return UnreachedError(
+        f"the subscription did not reach the whole network in time; missing: {', '.join(missing)}. "
+        "Ask again with more time or with partial=True; 'braid overlay forget' gives up a broker for good"
+    )

@@ -207,6 +207,8 @@ class BrokerCore:
             party, frames = self._reception.greeted(connection, first), frames[1:]
         if party is not None:
             party.heard(self._postroom.now_us)
+            if not frames and visitor is None:
+                self._liveness.comes_on(party)
             if self._draining.begun and isinstance(party, Client):
                 frames = self._draining.admitted(party, frames)
             self._turns.take_in(party, frames)

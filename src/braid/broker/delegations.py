@@ -37,6 +37,10 @@ class Delegation(NamedTuple):
     """Those that are not."""
 
 
+# One for all: every empty set that is made is another one.
+_NOBODY: frozenset[str] = frozenset()
+
+
 class Delegations:
     """How one broker deals with sets of destinations.
 
@@ -80,6 +84,8 @@ class Delegations:
 
     def named(self, digests: frozenset[int]) -> frozenset[str]:
         """Those of them that are in sight, and unmistakable."""
+        if not digests:
+            return _NOBODY
         return frozenset(
             self._known[digest][0] for digest in digests if len(self._known.get(digest, ())) == 1
         )

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from braid.broker.parties import Client, Link, Party, Release, SoftLink
+    from braid.broker.waiters import Waiter
+    from braid.errors import RequestRefusedError
     from braid.protocol import PublicationBatch
 
 __all__ = [
     "EVENTS",
     "Advertised",
+    "Announced",
+    "AnythingExpected",
     "CaughtUp",
     "ClientLeft",
     "ConnectionEnded",
@@ -32,6 +36,7 @@ __all__ = [
     "Entered",
     "Event",
     "Events",
+    "Installed",
     "InterestKnown",
     "LeftOut",
     "LinkBegun",
@@ -41,6 +46,7 @@ __all__ = [
     "MapChanged",
     "NeighbourGone",
     "NeighboursTold",
+    "NotInstalled",
     "ReachChanged",
     "Ready",
     "SoftLinkEnded",
@@ -193,6 +199,36 @@ class Advertised:
 
 
 @dataclass(frozen=True, slots=True)
+class Installed:
+    """A subscription is known everywhere, but for what lies behind missing links that were accepted."""
+
+    waiter: Waiter
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotInstalled:
+    """A subscription cannot be known everywhere, or not in time."""
+
+    waiter: Waiter
+    error: RequestRefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """All neighbours that a waiter waits for have confirmed the advertisements that they were told."""
+
+    waiter: Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class AnythingExpected:
+    """All neighbours know that anything may be published here: what a client has published can go its way."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
 class NeighboursTold:
     """Neighbours know what they were to be told step by step."""
 
@@ -237,6 +273,10 @@ Event: TypeAlias = (
     | Ready
     | LeftOut
     | Advertised
+    | Installed
+    | NotInstalled
+    | Announced
+    | AnythingExpected
     | NeighboursTold
     | MapChanged
     | SoftLinksChanged

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from braid.broker.parties import Client, Link, SoftLink
+from braid.errors import RemoteProtocolError
 from braid.protocol.messages import Ping, Pong
 
 if TYPE_CHECKING:
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
 
-__all__ = ["GivenUp", "Liveness"]
+__all__ = ["GivenUp", "Liveness", "require_answers_taken"]
 
 STALLED = "stalled"
+
+# Answers that a client has not acknowledged: as many as all its subscriptions lead to, twice over. Each takes
+# some hundred bytes.
+ANSWERS_MAX = 200_000
 
 
 class GivenUp(NamedTuple):
@@ -92,6 +97,22 @@ class Liveness:
                 self._postroom.aside(party, Ping(now_us))
         return given_up
 
+    def comes_on(self, party: Party) -> None:
+        """More of a long frame is here. Whoever sends it hears so, since what it asks is behind it."""
+        self._moves(party)  # and so is what it would acknowledge
+        if party.channel.writable:
+            self._postroom.aside(party, Pong(0))
+
+    def answered(self, party: Party, message: Pong) -> None:
+        """A peer is there; perhaps it says that a long frame of ours moves."""
+        if message.number == 0:
+            self._moves(party)
+
+    def _moves(self, party: Party) -> None:
+        watch = self._watches.get(party.connection or 0)
+        if watch is not None:
+            watch.arrived_us = watch.sent_us = self._postroom.now_us
+
     def _stalled(self, party: Party, connection: int, now_us: int) -> tuple[str, str] | None:
         """The code and the reason for which a party that does not take what is theirs is given up."""
         oldest_us = now_us - self._settings.stall_us_max
@@ -120,3 +141,9 @@ class Liveness:
         self._postroom.counters.stalled += 1
         self._postroom.note("warning", "nothing moves on a link", **about)
         return STALLED, f"nothing has moved on this connection for {(now_us - since_us) / 1e6:.1f} s"
+
+
+def require_answers_taken(party: Party) -> None:
+    """Complain about a client that asks and does not take the answers."""
+    if isinstance(party, Client) and party.channel.unacknowledged_messages > ANSWERS_MAX:
+        raise RemoteProtocolError(f"more than {ANSWERS_MAX:,} answers were not acknowledged")

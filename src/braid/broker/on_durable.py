@@ -14,13 +14,14 @@ from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
+from braid.broker.events import Installed
 from braid.broker.log_reading import LogReading
-from braid.broker.on_subscribe import unreached
 from braid.broker.parties import Client, class_of
 from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.broker.pressure import Pressure
 from braid.broker.store_work import StoreWork
 from braid.broker.stored_rows import StoredRows
+from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.inputs import Resources, Swept
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Principal
     from braid.broker.discards import Discards
-    from braid.broker.events import ClientLeft
+    from braid.broker.events import ClientLeft, NotInstalled
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
@@ -179,7 +180,8 @@ class DurableDesk:
 
     def _unasked(self, log: DurableLog) -> Installation:
         """Nobody waits for an answer."""
-        return Installation(self._subscription(log), None, done=lambda missing: None)
+        waiter = Waiter(WaiterKind.UNASKED_SUBSCRIPTION, key=log.key)
+        return Installation(self._subscription(log), None, waiter)
 
     def _install(self, log: DurableLog, installation: Installation) -> None:
         """Have what the owner may hear sent here, and nothing else."""
@@ -187,7 +189,7 @@ class DurableDesk:
             self._subscriptions.install(installation, log.permitted, log)
         else:
             self._subscriptions.withdraw(installation.key)
-            installation.done([])
+            self.installed(Installed(installation.waiter, ()))
 
     def _require_secret(self, client: Client, log: DurableLog, secret: str) -> None:
         """Refuse an anonymous client that does not hold a log's secret.
@@ -241,11 +243,7 @@ class DurableDesk:
             Installation(
                 self._subscription(log),
                 None,
-                done=lambda missing: self._answer_when_safe(
-                    client, Done(message.request, text, missing), log
-                ),
-                late=lambda missing: self._unreached(client, message, log, unreached(missing)),
-                refused=partial(self._unreached, client, message, log),
+                Waiter(WaiterKind.LOG_SUBSCRIPTION, client, log.key, message.request, text=text),
                 partial=message.partial,
                 deadline_us=self._subscriptions.deadline_of(message),
             ),
@@ -274,20 +272,30 @@ class DurableDesk:
         self._done_with(log, resume_after)
         log.next_to_send = max(log.acknowledged + 1, resume_after + 1, log.first_offset)
 
-    def _answer_when_safe(self, client: Client, answer: Done, log: DurableLog) -> None:
+    def installed(self, event: Installed) -> None:
+        """A durable subscription is known everywhere: its client is answered when the log is safe, too."""
+        waiter = event.waiter
+        if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(waiter.party, Client):
+            return
+        client, answer = waiter.party, Done(waiter.request, waiter.text, list(event.missing))
+
         def answered() -> None:
             self._postroom.tell(client, answer)
-            self.reading.feed(log)
+            log = self.logs.get(waiter.key)
+            if log is not None:
+                self.reading.feed(log)
 
         self.work.when_safe(answered)
 
-    def _unreached(
-        self, client: Client, message: SubscribeDurable, log: DurableLog, error: RequestRefusedError
-    ) -> None:
+    def not_installed(self, event: NotInstalled) -> None:
         """The log goes on, and can be read by whoever asks again."""
-        if log.reader is client and log.reader_request == message.request:
+        waiter, client = event.waiter, event.waiter.party
+        if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(client, Client):
+            return
+        log = self.logs.get(waiter.key)
+        if log is not None and log.reader is client and log.reader_request == waiter.request:
             self.stop_reading(client, log.key)
-        self._postroom.fail(client, message.request, error)
+        self._postroom.fail(client, waiter.request, event.error)
 
     def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:

@@ -38,10 +38,11 @@ from braid.broker.events import (
 )
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.parties import Link
+from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.destinations import digest_of, packed_destinations
-from braid.protocol.effects import Close, Send
+from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Goodbye,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
-    from braid.broker.events import Detached, Event, Events, LinkLost, TrackLost
+    from braid.broker.events import Announced, Detached, Event, Events, LinkLost, TrackLost
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
@@ -156,6 +157,7 @@ class LinkDesk:
         if link is None:
             link = self.links[name] = self._new_link(name)
             self._tables.add_link(name)
+            self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         return link
 
     def _new_link(self, name: str) -> Link:
@@ -372,7 +374,7 @@ class LinkDesk:
         link.elsewhere = False
         self._reachability.heard(link, greeting.brokers)
         # What is sent again of a session that goes on may be older than the greeting: say it once more.
-        link.told_reach, link.told_missing = told_reach, None
+        link.told_reach, link.told_missing = tuple(sorted(told_reach)), None
         self.tell_reach()
         if not resumed:
             self._events.tell(LinkBegun(link, greeting.delta))
@@ -436,7 +438,8 @@ class LinkDesk:
             link.outstanding.catch_up()
         if link.stage is LinkStage.HELD:
             # It opens once it has confirmed what it was told so far.
-            when_confirmed([link], partial(self._open, link, link.session))
+            waiter = Waiter(WaiterKind.OPEN_LINK, link, session=link.session)
+            when_confirmed([link], waiter, self._events)
         if link.current and not current:
             self.tell_reach()
 
@@ -456,10 +459,16 @@ class LinkDesk:
             link.unknown = True
             self._completeness.tell()
 
-    def _open(self, link: Link, session: int) -> None:
-        """Its interest is known now: of what was kept for it, what it wants can go."""
-        if link.session != session or link.stage is not LinkStage.HELD:
+    def announced(self, event: Announced) -> None:
+        """A neighbour knows all advertisements: if it has said everything, publications may cross to it."""
+        waiter, link = event.waiter, event.waiter.party
+        if waiter.kind is not WaiterKind.OPEN_LINK or not isinstance(link, Link):
             return
+        if link.session == waiter.session and link.stage is LinkStage.HELD:
+            self._open(link)
+
+    def _open(self, link: Link) -> None:
+        """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
         for release in link.channel.refilter(partial(self._wanted, link)):
@@ -561,6 +570,7 @@ class LinkDesk:
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
+        self._postroom.effect(Neighbours(tuple(sorted(self.links))))
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.

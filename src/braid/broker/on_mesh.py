@@ -106,8 +106,8 @@ class MeshDesk:
         self._events = events
         self._ready = ready
         self._planner = self._new_planner()
-        self._candidates: frozenset[str] = frozenset()
-        self._wanted: frozenset[str] = frozenset()
+        # One for both: every empty set that is made is another one.
+        self._candidates = self._wanted = frozenset[str]()
         self._asks_left = 0
         """How many brokers may be asked in the place of others before the next review."""
         self._saving = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from braid.broker.discards import Discards
-    from braid.broker.events import ClientLeft, SoftLinkLost
+    from braid.broker.events import AnythingExpected, ClientLeft, SoftLinkLost
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
     from braid.broker.on_subscribe import SubscriptionDesk
@@ -172,7 +172,11 @@ class PublishDesk:
             self._route_kept(client)
         elif not client.advertising or client.connection is None:
             # (One that has gone has taken its advertisements with it.)
-            self._subscriptions.announce_anything(lambda: self._route_kept(client))
+            self._subscriptions.announce_anything(client)
+
+    def expected(self, event: AnythingExpected) -> None:
+        """Everybody knows that anything may be published here."""
+        self._route_kept(event.client)
 
     def _route_kept(self, client: Client) -> None:
         kept, client.unrouted = client.unrouted, []

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS
 from braid.broker.confirmations import Installation, Installations, when_confirmed
-from braid.broker.events import Advertised, CaughtUp, NeighboursTold, TrackLost
-from braid.broker.parties import ClientDestination, Link, class_of
+from braid.broker.events import Advertised, AnythingExpected, CaughtUp, NeighboursTold, TrackLost
+from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.postroom import REASON_LENGTH_MAX
-from braid.errors import FilterError, RequestRefusedError, UnreachedError
+from braid.broker.waiters import Waiter, WaiterKind
+from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
 from braid.language.memory import Memory
 from braid.matching import FilterIndex
@@ -28,14 +29,24 @@ from braid.routing import ANYTHING, Anchor, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from braid.broker.events import ClientLeft, Events, LinkBegun, LinkOpening, LinkRemoved, ReachChanged
-    from braid.broker.parties import Client, Party
+    from braid.broker.events import (
+        Announced,
+        ClientLeft,
+        Events,
+        Installed,
+        LinkBegun,
+        LinkOpening,
+        LinkRemoved,
+        NotInstalled,
+        ReachChanged,
+    )
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message, SubscribeDurable
     from braid.routing import RoutingTables, Tell
 
-__all__ = ["SubscriptionDesk", "read_filter", "unreached"]
+__all__ = ["SubscriptionDesk", "read_filter"]
 
 # What a character takes at most.
 UTF8_BYTES_MAX = 4
@@ -68,7 +79,7 @@ class SubscriptionDesk:
             missing: the links of the network that are not there, as far as is known here.
         """
         self.tables = tables
-        self.installations = Installations(tables, links, missing)
+        self.installations = Installations(tables, links, missing, events)
         self.universal = False
         """Everybody knows that anything may be published here."""
         self._universal_asked = False
@@ -76,7 +87,8 @@ class SubscriptionDesk:
         # What is ours nobody else can tell us about. A neighbour may try, when we were linked elsewhere
         # before and it remembers us from there.
         self._own = f"{broker_id}/"
-        self._universal_waiting: list[Callable[[], None]] = []
+        self._universal_waiting: list[Client] = []
+        """Clients whose publications go their way when everybody knows that."""
         self._postroom = postroom
         self._events = events
         self._links = links
@@ -87,7 +99,7 @@ class SubscriptionDesk:
         self._leaving_advertisements: list[str] = []
         self._dropping: dict[Link, list[str]] = {}
         """What neighbours did not repeat, the first ones last."""
-        self._until_told: dict[str, list[Callable[[], None]]] = {}
+        self._until_told: dict[str, list[Waiter]] = {}
         """By neighbour: who waits until it knows what its advertisements meet."""
         self._far = postroom.settings.delta > 1
         """Whether this broker sees further than its neighbours, so that anchors mean something to it."""
@@ -126,9 +138,9 @@ class SubscriptionDesk:
             Installation(
                 key,
                 None,
-                done=lambda missing: self._done(client, message.request, filter.text, missing),
-                late=lambda missing: self._unreached(client, message, unreached(missing)),
-                refused=lambda error: self._unreached(client, message, error),
+                Waiter(
+                    WaiterKind.CLIENT_SUBSCRIPTION, client, message.key, message.request, text=filter.text
+                ),
                 partial=message.partial,
                 deadline_us=self.deadline_of(message),
             ),
@@ -154,12 +166,12 @@ class SubscriptionDesk:
                 "limit",
             )
 
-    def _unreached(self, client: Client, message: Subscribe, error: RequestRefusedError) -> None:
-        key = client.subscriptions.pop(message.key, None)
+    def _unreached(self, client: Client, name: str, request: int, error: RequestRefusedError) -> None:
+        key = client.subscriptions.pop(name, None)
         if key is not None:
             self._postroom.quotas.subscribed(client.principal, -1)
             self.withdraw(key)
-        self._postroom.fail(client, message.request, error)
+        self._postroom.fail(client, request, error)
 
     def _granted(self, client: Client, what: str, filter: Filter) -> None:
         """For the audit log, where clients are somebody."""
@@ -200,13 +212,10 @@ class SubscriptionDesk:
         client.advertised.add(message.key, filter)
         client.advertising += 1
         tells = self.tables.advertise([(f"{client.key}/{message.key}", filter)], client, link=False)
-
-        def known() -> None:
-            client.advertising -= 1
-            self._done(client, message.request, filter.text)
-            self._events.tell(Advertised(client))
-
-        self._answer_when_known(tells, known)
+        waiter = Waiter(
+            WaiterKind.CLIENT_ADVERTISEMENT, client, message.key, message.request, text=filter.text
+        )
+        self._answer_when_known(tells, waiter)
 
     def unadvertise_client(self, client: Client, message: Unadvertise) -> None:
         """A client takes an advertisement back."""
@@ -243,8 +252,8 @@ class SubscriptionDesk:
         if self.tables.unfinished:
             self._inform(self.tables.step())
             for name in [name for name in self._until_told if not self.tables.telling(name)]:
-                for done in self._until_told.pop(name):
-                    done()
+                for waiter in self._until_told.pop(name):
+                    self._answer_neighbour(waiter)
             if not self.tables.unfinished:
                 self._events.tell(NeighboursTold())
 
@@ -261,18 +270,49 @@ class SubscriptionDesk:
             del self._leaving_advertisements[-LEAVING_PER_STEP:]
             self._inform(self.tables.unadvertise(leaving))
 
-    def _when_told(self, link: Link, done: Callable[[], None]) -> None:
-        """Call `done` once a neighbour knows all subscriptions that its advertisements meet."""
-        if not self.tables.telling(link.name):
-            done()
-            return
-        session = link.session
+    # Those who waited.
 
-        def answer() -> None:
-            if link.session == session:
-                done()
+    def installed(self, event: Installed) -> None:
+        """A subscription is known everywhere: who asked for it is answered."""
+        waiter = event.waiter
+        if waiter.kind is WaiterKind.CLIENT_SUBSCRIPTION and waiter.party is not None:
+            self._done(waiter.party, waiter.request, waiter.text, event.missing)
+        elif waiter.kind is WaiterKind.NEIGHBOUR_SUBSCRIPTION:
+            self._answer_neighbour(waiter)
 
-        self._until_told.setdefault(link.name, []).append(answer)
+    def not_installed(self, event: NotInstalled) -> None:
+        """A subscription cannot be known everywhere: who asked for it hears why."""
+        waiter, party = event.waiter, event.waiter.party
+        if waiter.kind is WaiterKind.CLIENT_SUBSCRIPTION and isinstance(party, Client):
+            self._unreached(party, waiter.key, waiter.request, event.error)
+        elif waiter.kind is WaiterKind.NEIGHBOUR_SUBSCRIPTION:
+            link = _asker(waiter)
+            if link is not None:
+                self._postroom.fail(link, waiter.request, event.error)
+
+    def announced(self, event: Announced) -> None:
+        """All neighbours concerned know the advertisements they were told."""
+        waiter, party = event.waiter, event.waiter.party
+        if waiter.kind is WaiterKind.CLIENT_ADVERTISEMENT and isinstance(party, Client):
+            party.advertising -= 1
+            self._done(party, waiter.request, waiter.text)
+            self._events.tell(Advertised(party))
+        elif waiter.kind is WaiterKind.NEIGHBOUR_ADVERTISEMENT and party is not None:
+            # It has to know all subscriptions that its advertisements meet, too.
+            if self.tables.telling(party.name):
+                self._until_told.setdefault(party.name, []).append(waiter)
+            else:
+                self._answer_neighbour(waiter)
+        elif waiter.kind is WaiterKind.UNIVERSAL_ADVERTISEMENT:
+            self.universal = True
+            waiting, self._universal_waiting = self._universal_waiting, []
+            for client in waiting:
+                self._events.tell(AnythingExpected(client))
+
+    def _answer_neighbour(self, waiter: Waiter) -> None:
+        link = _asker(waiter)
+        if link is not None:
+            self._done(link, waiter.request)
 
     # From links.
 
@@ -301,14 +341,15 @@ class SubscriptionDesk:
                     Installation(
                         message.key,
                         link.name,
-                        done=partial(self._installed_for, link, link.session, message.request),
-                        refused=partial(self._postroom.fail, link, message.request),
+                        Waiter(
+                            WaiterKind.NEIGHBOUR_SUBSCRIPTION,
+                            link,
+                            message.key,
+                            message.request,
+                            link.session,
+                        ),
                     )
                 )
-
-    def _installed_for(self, link: Link, session: int, request: int, missing: list[str]) -> None:
-        if link.session == session:
-            self._done(link, request)
 
     def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
         """A neighbour takes a subscription back."""
@@ -326,8 +367,8 @@ class SubscriptionDesk:
             return
         link.stale_advertisements.discard(message.key)
         tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
-        done = partial(self._done, link, message.request)
-        self._answer_when_known(tells, partial(self._when_told, link, done), but=link)
+        waiter = Waiter(WaiterKind.NEIGHBOUR_ADVERTISEMENT, link, message.key, message.request, link.session)
+        self._answer_when_known(tells, waiter, but=link)
 
     def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
         """A neighbour takes an advertisement back."""
@@ -442,24 +483,18 @@ class SubscriptionDesk:
         self.installations.cancel(key, None)
         self._inform(self.tables.unsubscribe([key]))
 
-    def announce_anything(self, then: Callable[[], None] | None = None) -> None:
-        """Tell everybody, once, that anything may be published here; `then` is called when they know."""
+    def announce_anything(self, client: Client | None = None) -> None:
+        """Tell everybody, once, that anything may be published here; a client may wait for that."""
         if self.universal:
-            if then is not None:
-                then()
+            if client is not None:
+                self._events.tell(AnythingExpected(client))
             return
-        if then is not None:
-            self._universal_waiting.append(then)
+        if client is not None:
+            self._universal_waiting.append(client)
         if not self._universal_asked:
             self._universal_asked = True
             tells = self.tables.advertise([(self._universal_key, ANYTHING)], self, link=False)
-            self._answer_when_known(tells, self._universal_known)
-
-    def _universal_known(self) -> None:
-        self.universal = True
-        waiting, self._universal_waiting = self._universal_waiting, []
-        for then in waiting:
-            then()
+            self._answer_when_known(tells, Waiter(WaiterKind.UNIVERSAL_ADVERTISEMENT))
 
     # Telling and waiting.
 
@@ -516,17 +551,15 @@ class SubscriptionDesk:
             frame_bytes_max=link.channel.frame_bytes_max,
         )
 
-    def _answer_when_known(
-        self, tells: Iterable[Tell], done: Callable[[], None], but: Link | None = None
-    ) -> None:
-        """Call `done` once every link knows all advertisements it was told so far."""
+    def _answer_when_known(self, tells: Iterable[Tell], waiter: Waiter, but: Link | None = None) -> None:
+        """Tell who waits once every link knows all advertisements it was told so far."""
         self._inform(tells)
         links = [link for link in self._links.values() if link is not but]
         for link in links:
             # One that has begun anew and is not complete has not asked everybody behind it either.
             if not link.complete:
                 self._events.tell(TrackLost(link))
-        when_confirmed([link for link in links if not self._given_up(link)], done)
+        when_confirmed([link for link in links if not self._given_up(link)], waiter, self._events)
 
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""
@@ -539,12 +572,10 @@ read_filter = Memory(Filter, characters_max=1 << 19)
 """The filter of a text, remembered."""
 
 
-def unreached(missing: Sequence[str]) -> UnreachedError:
-    """The error for a subscription that could not be installed everywhere in time."""
-    return UnreachedError(
-        f"the subscription did not reach the whole network in time; missing: {', '.join(missing)}. "
-        "Ask again with more time or with partial=True; 'braid overlay forget' gives up a broker for good"
-    )
+def _asker(waiter: Waiter) -> Link | None:
+    """The neighbour that waits, if it is still in the session in which it asked."""
+    party = waiter.party
+    return party if isinstance(party, Link) and party.session == waiter.session else None
 
 
 def _takes_back(key: str, message: Body) -> bool:

@@ -114,6 +114,7 @@ class Reachability:
             if not link.channel.connected:
                 continue
             reach, missing = self.reach(link), self.missing(link)
-            if reach != link.told_reach or missing != link.told_missing:
-                link.told_reach, link.told_missing = reach, missing
-                self._postroom.tell(link, Reach(sorted(reach), list(missing)))
+            same = len(reach) == len(link.told_reach) and reach.issuperset(link.told_reach)
+            if not same or missing != link.told_missing:
+                link.told_reach, link.told_missing = tuple(sorted(reach)), missing
+                self._postroom.tell(link, Reach(list(link.told_reach), list(missing)))

@@ -360,6 +360,9 @@ class Inbox:
 
     def separated(self, interest: Interest, stream: int) -> None:
         """Frames from now on bring what is for it in a class of its own."""
+        if not interest.was_apart:
+            # Until now its class has remembered for it what came, and that may come again.
+            interest.seen.recall_all(self._classes[interest.target].seen)
         self._leave(interest)
         interest.stream = stream
         interest.was_apart = True

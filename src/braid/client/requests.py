@@ -245,6 +245,12 @@ class Requests:
         self._ask(request, DropDurable(request, name, secret))
         return request
 
+    def stands(self, interest: Interest) -> bool:
+        """Whether the broker has answered for it on this connection, and nothing about it is asked."""
+        if not interest.confirmed or not interest.open or interest.dormant:
+            return False
+        return not any(pending.subject is interest for pending in self._requests.values())
+
     def forget(self, request: int) -> None:
         """Nobody waits for this answer any more."""
         self._requests.pop(request, None)

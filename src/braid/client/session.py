@@ -378,6 +378,8 @@ class ClientSession:
 
     def _received(self, received: Received, now_us: int) -> None:
         self._hear(now_us)
+        if not received.frames and self._state is _State.LIVE:
+            self._send(Pong(0))  # what the broker asks is behind the long frame that it sends
         try:
             for frame in received.frames:
                 self._frame(frame, now_us)

@@ -162,6 +162,11 @@ class DuplicateFilter:
         """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
         self._enter(publisher, _Seen(highest, self._mask if bits is None else bits & self._mask))
 
+    def recall_all(self, other: DuplicateFilter) -> None:
+        """Go on from everything that another one remembers."""
+        for publisher in other._publishers:
+            self.recall(publisher, *other.window_of(publisher))
+
     def forget(self, publisher: str, sequence: int) -> None:
         """A publication that was here is expected again."""
         seen = self._publishers.get(publisher)

@@ -24,6 +24,7 @@ __all__ = [
     "Drained",
     "Effect",
     "Greeted",
+    "Neighbours",
     "Note",
     "Pause",
     "Persist",
@@ -121,8 +122,17 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """A broker has other neighbours than before: these, whether or not they are connected."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
 
 
-Effect: TypeAlias = Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Drained
+Effect: TypeAlias = (
+    Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Neighbours | Drained
+)

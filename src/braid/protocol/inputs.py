@@ -48,7 +48,7 @@ class Opened:
 
 
 class Received(msgspec.Struct, gc=False):  # there is one for every message, and this is made most quickly
-    """Everything that was decoded from one read."""
+    """Everything that was decoded from one read; nothing, now and then, while a long frame comes in."""
 
     connection: int
     frames: Sequence[Frame]

@@ -148,6 +148,7 @@ class Pong(_Message, tag=6, frozen=True):
     """Yes."""
 
     number: int
+    """That of the `Ping`; 0 where nobody asked: a long frame is coming in, and what you ask is behind it."""
 
 
 class Acknowledgement(_Message, tag=7, frozen=True):

@@ -17,6 +17,7 @@ from braid.errors import BraidError, RemoteProtocolError
 from braid.protocol.codec import FrameDecoder, encode_frames
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
+from braid.runtime.clock import Progress
 from braid.runtime.tls import handshake_problem
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class _Connection(asyncio.Protocol):
         self._number = number
         self._address = address
         self._decoder = FrameDecoder()
+        self._progress = Progress()
         self._reason = "the broker closed the connection"
         self.transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = driver.loop.create_future()
@@ -66,7 +68,7 @@ class _Connection(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._driver.turn(Malformed(self._number, str(error)))
             return
-        if frames:
+        if frames or self._progress.is_due:
             self._driver.turn(Received(self._number, frames))
 
     def pause_writing(self) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Progress"]
+
+# How often a machine hears that a long frame is still coming in. Well below any heartbeat.
+PROGRESS_S: Final = 0.1
 
 
 class Clock:
@@ -19,3 +23,19 @@ class Clock:
     def now_us(self) -> int:
         """The present."""
         return time.monotonic_ns() // 1000 + self._offset_us
+
+
+class Progress:
+    """Says when a machine is to hear that more of a long frame has come: its peer is not silent."""
+
+    def __init__(self) -> None:
+        self._due_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True now and then, however often this is asked."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + PROGRESS_S
+        return True

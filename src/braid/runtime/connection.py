@@ -10,6 +10,7 @@ from braid.protocol import FrameDecoder
 from braid.protocol.codec import GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.protocol.limits import FRAME_BYTES_MAX
+from braid.runtime.clock import Progress
 from braid.runtime.tls import peer_name
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(bytes_max)
         self._reason = "the peer closed the connection"
         self._resuming: asyncio.TimerHandle | None = None
+        self._progress = Progress()
         self.transport: asyncio.Transport | None = None
         self.lost = asyncio.get_running_loop().create_future()
 
@@ -67,7 +69,7 @@ class Connection(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._report(Malformed(self.number, str(error)))
             return
-        if frames:
+        if frames or self._progress.is_due:
             self._report(Received(self.number, frames))
 
     def pause_writing(self) -> None:

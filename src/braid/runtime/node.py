@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.errors import BraidError, StoreError
 from braid.protocol import encode_frames
-from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Reload, Send
+from braid.protocol.effects import (
+    Close,
+    Dial,
+    Drained,
+    Greeted,
+    Neighbours,
+    Note,
+    Pause,
+    Persist,
+    ReadLog,
+    Reload,
+    Send,
+)
 from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Swept, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
@@ -97,6 +109,8 @@ class Node:
         self.handshakes = Handshakes()
         self.reload: Callable[[int], None] = self._cannot_reload
         """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
+        self.on_neighbours: Callable[[tuple[str, ...]], None] = lambda names: None
+        """Called when the machine has other neighbours than before."""
         self._audit = audit
         self.drained = asyncio.Event()
         """The machine has finished everything after `drain`."""
@@ -308,6 +322,8 @@ class Node:
                 connection.greeted(effect.frame_bytes_max)
         elif isinstance(effect, Drained):
             self.drained.set()
+        elif isinstance(effect, Neighbours):
+            self.on_neighbours(effect.names)
         elif isinstance(effect, Reload):
             self.reload(effect.token)
         else:

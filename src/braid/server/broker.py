@@ -287,6 +287,7 @@ class Broker:
             self._port = listener.port
         if directory is not None:
             registration = Registration(directory, core)
+            node.on_neighbours = registration.changed
             await registration.begin()
             stack.push_async_callback(registration.end)
         metrics = Metrics(core, turns, node.handshakes)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Registration", "known_neighbours"]
 
-# How often the directory is told who the neighbours are, if that has changed.
-REVIEW_S: Final = 1.0
+# How soon the directory is told again what it could not be told.
+AGAIN_S: Final = 1.0
 
 _log = logging.getLogger("braid.broker")
 
@@ -37,20 +37,26 @@ class Registration:
 
     def __init__(self, directory: Directory, core: BrokerCore) -> None:
         self._directory = directory
-        self._core = core
         self._entry = BrokerEntry(
             broker_id=core.settings.broker_id,
             addresses=(core.settings.address,),
-            neighbours=self._neighbours(),
+            neighbours=tuple(sorted(core.statistics()["link_waiting_bytes"])),
             incarnation=core.incarnation,
             registered_at_us=time.time_ns() // 1000,
         )
+        self._neighbours = self._entry.neighbours
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Enter the broker, and keep the entry true from now on."""
         await self._directory.register(self._entry)
         self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    def changed(self, neighbours: tuple[str, ...]) -> None:
+        """The broker has these neighbours now."""
+        self._neighbours = neighbours
+        self._changed.set()
 
     async def end(self) -> None:
         """Take the entry back."""
@@ -62,14 +68,12 @@ class Registration:
         except DirectoryError as error:
             _log.warning("the directory still lists this broker", extra={"fields": {"reason": str(error)}})
 
-    def _neighbours(self) -> tuple[str, ...]:
-        return tuple(sorted(self._core.statistics()["link_waiting_bytes"]))
-
     async def _keep(self) -> None:
         complained = False
         while True:
-            await asyncio.sleep(REVIEW_S)
-            entry = replace(self._entry, neighbours=self._neighbours())
+            await self._changed.wait()
+            self._changed.clear()
+            entry = replace(self._entry, neighbours=self._neighbours)
             if entry == self._entry:
                 continue
             try:
@@ -79,5 +83,7 @@ class Registration:
                     reason = {"reason": str(error)}
                     _log.error("the directory could not be told of the neighbours", extra={"fields": reason})
                 complained = True
+                self._changed.set()
+                await asyncio.sleep(AGAIN_S)
             else:
                 self._entry, complained = entry, False

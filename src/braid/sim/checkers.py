@@ -14,7 +14,7 @@ The checkers see everything that stations publish, ask for and receive. What is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from braid.protocol import PublicationBatch
+    from braid.sim.loop import Loop
     from braid.sim.samples import Load
-    from braid.sim.station import Station
 
-__all__ = ["Checkers"]
+__all__ = ["Checkers", "Watched"]
 
 # Violations that are kept word by word; a run with more is not understood by reading them all.
 VIOLATIONS_MAX = 1_000
@@ -41,12 +41,32 @@ LATE_US = 20_000_000
 _Id: TypeAlias = "tuple[str, int]"
 
 
+class Watched(Protocol):
+    """A client, or one subscription of a client, that publishes and receives before the checkers' eyes."""
+
+    name: str
+    loop: Loop
+    subscriptions: dict[str, str]
+
+    @property
+    def endpoint(self) -> str:
+        """The name by which faults know it."""
+
+    @property
+    def broker(self) -> str:
+        """The broker that it is connected to."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that it published may not have left it."""
+
+
 class _Watch:
     """What is known of one session of one station."""
 
     __slots__ = ("broker", "early", "ended", "last", "missing", "seen", "standing", "station")
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Watched) -> None:
         self.station = station
         self.broker = station.broker
         self.standing: dict[str, Filter] = {}
@@ -85,7 +105,7 @@ class Checkers:
         self.look_up: Callable[[], None] = _nothing
         """Finds out whom the last publications concern; the oracle's."""
         self._watches: dict[str, _Watch] = {}
-        self._publishers: dict[str, Station] = {}
+        self._publishers: dict[str, Watched] = {}
         self._early: dict[str, _Watch] = {}
         self._looked_up: dict[str, int] = {}
         self._violations: list[str] = []
@@ -96,11 +116,11 @@ class Checkers:
 
     # What the oracle and the world say.
 
-    def standing(self, station: Station, key: str, filter: Filter) -> None:
+    def standing(self, station: Watched, key: str, filter: Filter) -> None:
         """A subscription stands from now on."""
         self._watch(station).standing[key] = filter
 
-    def ended(self, station: Station, key: str, text: str) -> None:
+    def ended(self, station: Watched, key: str, text: str) -> None:
         """A subscription was taken back: what only it wanted need not come any more."""
         watch = self._watch(station)
         watch.ended[text] = station.loop.now_us
@@ -111,12 +131,12 @@ class Checkers:
             if not any(filter.matches(_attributes(batch)) for filter in remaining):
                 del watch.missing[publication]
 
-    def disconnected(self, station: Station) -> None:
+    def disconnected(self, station: Watched) -> None:
         """Its session is over, and with it everything that it was promised."""
         self._watches.pop(station.name, None)
         self._early.pop(station.name, None)
 
-    def refused(self, station: Station, sequences: Iterable[int]) -> None:
+    def refused(self, station: Watched, sequences: Iterable[int]) -> None:
         """Its publications were not accepted: nobody waits for them."""
         self.look_up()
         for sequence in sequences:
@@ -125,15 +145,15 @@ class Checkers:
 
     def concern(
         self,
-        published: Sequence[tuple[int, Station, PublicationBatch]],
+        published: Sequence[tuple[int, Watched, PublicationBatch]],
         found: Sequence[set[tuple[str, str]]],
     ) -> list[int]:
         """It was looked up which subscriptions publications match; returns at how many brokers they are."""
         brokers: list[int] = []
         for (at_us, station, batch), places in zip(published, found, strict=True):
-            publication = (station.name, batch.first)
-            self._publishers[station.name] = station
-            self._looked_up[station.name] = batch.last
+            publication = (batch.publisher, batch.first)
+            self._publishers[batch.publisher] = station
+            self._looked_up[batch.publisher] = batch.last
             reached = set()
             for name in {name for name, _ in places}:
                 watch = self._watches[name]
@@ -150,7 +170,7 @@ class Checkers:
 
     # What stations receive.
 
-    def delivered(self, station: Station, batch: PublicationBatch) -> None:
+    def delivered(self, station: Watched, batch: PublicationBatch) -> None:
         """A station got publications."""
         watch = self._watch(station)
         publisher = batch.publisher
@@ -210,7 +230,7 @@ class Checkers:
             found = self._filters[text] = Filter(text)
         return found
 
-    def _watch(self, station: Station) -> _Watch:
+    def _watch(self, station: Watched) -> _Watch:
         watch = self._watches.get(station.name)
         if watch is None:
             watch = self._watches[station.name] = _Watch(station)
@@ -269,9 +289,9 @@ class Checkers:
 
     def _excused(self, watch: _Watch, publisher: str, at_us: int, batch: PublicationBatch) -> bool:
         station = self._publishers[publisher]
-        if not station.connected and not station.channel.idle:
+        if station.owes:
             return True  # it may not have left its publisher
-        ends = (publisher, station.broker, watch.broker, watch.station.name)
+        ends = (station.endpoint, station.broker, watch.broker, watch.station.endpoint)
         return self.reach.excuses(at_us, ends, acknowledged=batch.acknowledged)
 
 

@@ -10,7 +10,19 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import StoreError
-from braid.protocol.effects import Close, Dial, Drained, Greeted, Note, Pause, Persist, ReadLog, Reload, Send
+from braid.protocol.effects import (
+    Close,
+    Dial,
+    Drained,
+    Greeted,
+    Neighbours,
+    Note,
+    Pause,
+    Persist,
+    ReadLog,
+    Reload,
+    Send,
+)
 from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Tick
 from braid.protocol.log import MemoryStore
 from braid.sim.loop import NEVER_US
@@ -220,7 +232,7 @@ class Host(Endpoint):
             self.drained = True
         elif isinstance(effect, Reload):
             self.report(Reconfigured(effect.token, problem="there are no files to read again"))
-        else:
+        elif not isinstance(effect, Neighbours):  # there is no directory to be told
             raise TypeError(f"{effect!r} is no effect")
 
     # The store.

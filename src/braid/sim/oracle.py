@@ -13,8 +13,7 @@ from braid.matching import FilterIndex
 
 if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
-    from braid.sim.checkers import Checkers
-    from braid.sim.station import Station
+    from braid.sim.checkers import Checkers, Watched
     from braid.trace.writer import TraceWriter
 
 __all__ = ["Oracle"]
@@ -37,12 +36,12 @@ class Oracle:
         self._checkers = checkers
         self._lookups = lookups
         self._index: FilterIndex[tuple[str, str]] = FilterIndex()
-        self._waiting: list[tuple[int, Station, PublicationBatch]] = []
+        self._waiting: list[tuple[int, Watched, PublicationBatch]] = []
         self._filters: dict[str, Filter] = {}
 
     # Subscriptions.
 
-    def standing(self, station: Station, key: str, text: str) -> None:
+    def standing(self, station: Watched, key: str, text: str) -> None:
         """A subscription was answered: from now on nothing may be missed."""
         if not self._lookups:
             return
@@ -55,14 +54,14 @@ class Oracle:
         if self._checkers is not None:
             self._checkers.standing(station, key, filter)
 
-    def ended(self, station: Station, key: str, text: str) -> None:
+    def ended(self, station: Watched, key: str, text: str) -> None:
         """A subscription was taken back."""
         self.look_up()
         self._remove(station, key)
         if self._checkers is not None:
             self._checkers.ended(station, key, text)
 
-    def disconnected(self, station: Station) -> None:
+    def disconnected(self, station: Watched) -> None:
         """All subscriptions of a station have ended with its session."""
         self.look_up()
         for key in station.subscriptions:
@@ -70,14 +69,14 @@ class Oracle:
         if self._checkers is not None:
             self._checkers.disconnected(station)
 
-    def _remove(self, station: Station, key: str) -> None:
+    def _remove(self, station: Watched, key: str) -> None:
         place = (station.name, key)
         if place in self._index:
             self._index.remove(place)
 
     # Publications.
 
-    def published(self, station: Station, batch: PublicationBatch) -> None:
+    def published(self, station: Watched, batch: PublicationBatch) -> None:
         """A station publishes one publication."""
         if not self._lookups:
             if self._trace is not None:

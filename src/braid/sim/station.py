@@ -204,6 +204,16 @@ class Station(Endpoint):
         else:
             raise LocalProtocolError(f"a station makes nothing of {stimulus!r}")
 
+    @property
+    def endpoint(self) -> str:
+        """The name by which faults know it."""
+        return self.name
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that it published may not have left it."""
+        return not self.connected and not self.channel.idle
+
     # What it asks for.
 
     def subscribe(self, key: str, text: str) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from braid.protocol import Machine
+    from braid.sim.full_client import FullClient
     from braid.sim.loop import Occurrence
     from braid.sim.samples import Load
     from braid.trace.writer import TraceWriter
@@ -157,6 +158,11 @@ class World(Faults):
         self.endpoints[station.name] = station
         station.begin(self)
         return station
+
+    def admit(self, client: FullClient) -> FullClient:
+        """Add a client as programs have it; its name is that of a host, to which faults happen."""
+        client.enter(self)
+        return client
 
     def _new_name(self, name: str) -> str:
         if name in self.endpoints:
