@@ -226,7 +226,7 @@ def test_a_welcome_that_comes_too_late_is_no_link() -> None:
     def crossed(source: str, target: str, frames: Sequence[Frame]) -> None:
         if any(isinstance(frame.body, Welcome) for frame in frames) and (source, target) == ("D", "A"):
             hello = Hello(PROTOCOL_VERSION, "broker", "E", "E-1", credit=1 << 20, delta=255)
-            core._links.accept(1_000_000, hello, NOBODY)
+            core._links.accept(1_000_000, hello, NOBODY, {})
         counts.append(links_of(network, "A"))
 
     network.on_frames = crossed

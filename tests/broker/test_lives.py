@@ -15,6 +15,8 @@ from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage, SoftLinkStep
 from braid.errors import LocalProtocolError
 from braid.protocol import ChannelSettings
+from braid.protocol.messages import Reach
+from tests.broker.wire import Network
 
 if TYPE_CHECKING:
     from braid.broker.life import Life
@@ -115,3 +117,28 @@ def test_a_soft_link_that_is_wanted_again_is_up_again() -> None:
     for step in (SoftLinkStep.ENTERED, SoftLinkStep.UNWANTED, SoftLinkStep.WANTED):
         soft.step(step)
     assert soft.stage is SoftLinkStage.UP
+
+
+def test_hearsay_about_a_neighbour_is_forgotten_when_it_comes_back() -> None:
+    """Otherwise nobody would be warned the next time it is said to be elsewhere."""
+    network = Network()
+    network.start("A")
+    network.start("B", neighbours=("A",))
+    network.start("C", neighbours=("A",))
+    network.run(us=2_000_000)
+    links = network.cores["A"]._links
+
+    def warnings() -> int:
+        return sum("said to be elsewhere" in note.what for _, note in network.notes)
+
+    for times in (1, 2):
+        network.kill("C")
+        network.run(us=10_000)
+        for _ in range(2):
+            links.reaches(links.links["B"], Reach(["C"], []))
+            links.reaches(links.links["B"], Reach([], []))
+            network.run(us=1_000_000)
+        assert warnings() == times
+        network.start("C")
+        network.run(us=10_000_000)
+        assert links.links["C"].stage is LinkStage.OPEN

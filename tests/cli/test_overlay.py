@@ -188,6 +188,23 @@ def test_a_tree_with_a_dead_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 of 2 brokers reached" in output
 
 
+def test_a_tree_says_why_a_broker_gives_no_credit_and_which_links_are_not_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    links = [{**link("B"), "stage": "syncing"}, {**link("C"), "stage": "open"}]
+    overlay = {
+        "links": links,
+        "ready": True,
+        "clients": 2,
+        "withheld": {"draining": 2, "the store is behind": 1},
+    }
+    print_tree(Network([Report("braid://A:1", "A", overlay=overlay)]))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "A braid://A:1  2 clients gives no credit: draining, the store is behind"
+    assert lines[1].endswith("B syncing")
+    assert lines[2].endswith("C")
+
+
 def test_a_graph_with_a_dead_broker() -> None:
     text = as_dot_text(network())
     assert '"B" [label="B\\nbraid://B:1", style="dashed"];' in text

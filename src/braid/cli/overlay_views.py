@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -51,13 +51,21 @@ def _grow(branch: Tree, network: Network, report: Report, shown: set[str]) -> No
             continue
         shown.add(name)
         neighbour = network.named(name)
-        state = "" if link["up"] else " [red]link down[/red]"
+        state = _link_text(link)
         if neighbour is None:
             branch.add(f"{escape(name)}{state}")
             continue
         _grow(branch.add(_heading(neighbour) + state), network, neighbour, shown)
     for address in report.unreached:
         branch.add(f"[red]{escape(address)}: not reached yet[/red]")
+
+
+def _link_text(link: Mapping[str, Any]) -> str:
+    """What is to be said of a link that is not simply open."""
+    if not link["up"]:
+        return " [red]link down[/red]"
+    stage = link.get("stage", "open")
+    return f" [yellow]{escape(stage)}[/yellow]" if stage != "open" else ""
 
 
 def _heading(report: Report) -> str:
@@ -67,7 +75,9 @@ def _heading(report: Report) -> str:
     clients = report.overlay.get("clients", 0)
     ready = "" if report.overlay.get("ready") else " [yellow]not ready[/yellow]"
     shortcuts = f"  [dim]{escape(_mesh_text(report.mesh))}[/dim]" if report.mesh.get("delta", 1) > 1 else ""
-    return f"{name}  {clients} client{'' if clients == 1 else 's'}{ready}{shortcuts}"
+    withheld = ", ".join(report.overlay.get("withheld", {}))
+    credit = f" [yellow]gives no credit: {escape(withheld)}[/yellow]" if withheld else ""
+    return f"{name}  {clients} client{'' if clients == 1 else 's'}{ready}{credit}{shortcuts}"
 
 
 def strategy_text(report: Report) -> str:

@@ -1,0 +1,52 @@
+"""Is every internal event heard of, by those and in the order that the table says?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from braid.broker import events as told
+from braid.broker.access import AccessPolicy
+from braid.broker.composition import Composition
+from braid.broker.events import EVENTS, Events, MapChanged, Ready
+from braid.broker.settings import BrokerSettings
+from braid.errors import LocalProtocolError
+
+
+def test_those_concerned_hear_of_an_event_at_once_and_in_order() -> None:
+    heard: list[str] = []
+    events = Events()
+    table = dict.fromkeys(EVENTS, ())
+    # What the first one causes is heard of before the second one hears of the cause.
+    table[Ready] = (lambda event: events.tell(MapChanged()), lambda event: heard.append("ready"))
+    table[MapChanged] = (lambda event: heard.append("map"),)
+    events.use(table)
+    events.tell(Ready())
+    assert heard == ["map", "ready"]
+
+
+def test_a_table_that_forgets_an_event_is_refused() -> None:
+    table = {kind: () for kind in EVENTS if kind is not Ready}
+    with pytest.raises(LocalProtocolError, match="Ready"):
+        Events().use(table)
+
+
+def test_a_table_with_what_is_no_event_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="int"):
+        Events().use({**dict.fromkeys(EVENTS, ()), int: ()})
+
+
+def test_every_event_there_is_can_be_told_and_cannot_be_changed() -> None:
+    defined = {
+        kind for kind in vars(told).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    }
+    assert set(EVENTS) == defined
+    assert all(kind.__dataclass_params__.frozen for kind in EVENTS)
+
+
+def test_in_a_broker_every_event_is_heard_of() -> None:
+    settings = BrokerSettings(broker_id="A", address="A")
+    broker = Composition(settings, "A-1", 1, AccessPolicy.open(), None, None, None)
+    assert broker.events.table.keys() == set(EVENTS)
+    assert all(broker.events.table.values()), "an event of which nobody hears need not be told"
