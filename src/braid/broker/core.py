@@ -15,9 +15,7 @@ from braid.broker.access import AccessPolicy
 from braid.broker.admission import AccessDesk
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.draining import Draining
-from braid.broker.express import Express
 from braid.broker.identities import Acquaintances, Identities
-from braid.broker.joining import joined
 from braid.broker.liveness import Liveness
 from braid.broker.on_ask import OperatorDesk
 from braid.broker.on_delegated import DelegatedDesk
@@ -33,7 +31,7 @@ from braid.broker.streams import StreamDesk
 from braid.broker.turns import Turns
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
-from braid.protocol.effects import Close, Pause
+from braid.protocol.effects import Close
 from braid.protocol.inputs import (
     Closed,
     Drain,
@@ -150,7 +148,8 @@ class BrokerCore:
             self._mesh,
             self._delegated,
         )
-        self._publish.stopwatch = stopwatch
+        self._ways = self._publish.ways
+        self._ways.stopwatch = stopwatch
         identities = Identities(settings.broker_id, store)
         self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
         self._reception = Reception(
@@ -164,18 +163,6 @@ class BrokerCore:
             self._postroom.changed,
         )
         self._durables.principal_of = self._reception.principal
-        self._express = Express(
-            settings,
-            self._postroom,
-            self._reception.parties,
-            self._subscriptions.tables,
-            self._mesh,
-            self._delegated,
-            self._durables,
-            self._publish,
-        )
-        self._express.stopwatch = stopwatch
-        self._publish.when_meant = self._express.meant
         self._admission = AccessDesk(
             self._postroom,
             self._reception,
@@ -199,9 +186,9 @@ class BrokerCore:
         self._turns = Turns(
             self._postroom,
             handler=self._handler,
-            batches=self._batches,
+            batches=self._publish.arrived,
             subscribe_link=self._subscriptions.subscribe_link,
-            changing=self._express.forget,
+            changing=self._ways.forget,
             check=_check_answers,
             busy=lambda link: self._subscriptions.tables.telling(link.name),
             guard=self._guarded,
@@ -276,17 +263,24 @@ class BrokerCore:
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
-            try:
-                effects = self._express.pass_on(stimulus, now_us)
-                if effects is not None:
-                    return effects
-            except RemoteProtocolError as error:
-                self._broken(stimulus.connection, "protocol", str(error))
-                stimulus = Tick()  # all that is left of this turn
+            party = self._reception.parties.get(stimulus.connection)
+            if party is not None:
+                postroom = self._postroom
+                postroom.now_us = now_us
+                try:
+                    if self._publish.take_in(party, stimulus.frames):
+                        party.heard_at_us = now_us
+                        party.pinged = False
+                        if self._durables.work.asked:
+                            self._durables.work.collect()
+                        return postroom.collect()
+                except (RemoteProtocolError, RequestRefusedError) as error:
+                    self._wrong(stimulus.connection, error)
+                    stimulus = Tick()  # all that is left of this turn
         self._postroom.now_us = now_us
         self._turns.work = 0
         if not isinstance(stimulus, Received | Tick):
-            self._express.forget()
+            self._ways.forget()
         if isinstance(stimulus, Received):
             self._guarded(stimulus.connection, partial(self._take_in, stimulus.connection, stimulus.frames))
         elif isinstance(stimulus, Writable):
@@ -312,7 +306,7 @@ class BrokerCore:
         if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
             self._turns.serve()
         if self._subscriptions.unfinished and isinstance(stimulus, Tick):
-            self._express.forget()
+            self._ways.forget()
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
@@ -351,10 +345,12 @@ class BrokerCore:
         """Do what a peer's mistake may end, which then ends its connection."""
         try:
             action()
-        except RequestRefusedError as error:
-            self._broken(connection, error.code, str(error))
-        except RemoteProtocolError as error:
-            self._broken(connection, "protocol", str(error))
+        except (RemoteProtocolError, RequestRefusedError) as error:
+            self._wrong(connection, error)
+
+    def _wrong(self, connection: int, error: RemoteProtocolError | RequestRefusedError) -> None:
+        code = error.code if isinstance(error, RequestRefusedError) else "protocol"
+        self._broken(connection, code, str(error))
 
     def _take_in(self, connection: int, frames: Sequence[Frame]) -> None:
         party = self._reception.parties.get(connection)
@@ -363,7 +359,7 @@ class BrokerCore:
             first = frames[0].body
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
-            self._express.forget()
+            self._ways.forget()
             party = self._reception.greeted(connection, first)
             frames = frames[1:]
         if party is not None:
@@ -381,20 +377,6 @@ class BrokerCore:
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
         return handler
-
-    def _batches(self, party: Party, frames: Sequence[Frame]) -> None:
-        batches = joined(frames)
-        if not batches:
-            return
-        if isinstance(party, Client):
-            rows = sum(len(batch) for _, batch in batches)
-            size = sum(batch.size for _, batch in batches)
-            wait_us = party.limiter.take(rows, size, self._postroom.now_us)
-            if wait_us and party.connection is not None:
-                self._postroom.effect(Pause(party.connection, wait_us))
-            self._publish.from_client(party, batches)
-        elif isinstance(party, Link | SoftLink):
-            self._publish.from_link(party, batches)
 
     def _pinged(self, party: Party, message: Ping) -> None:
         # One who takes nothing gets no answers that would only pile up.
@@ -487,7 +469,7 @@ class BrokerCore:
 
     def _end(self, connection: int) -> None:
         """A connection is over; a link waits for the next one, a client is gone."""
-        self._express.forget()
+        self._ways.forget()
         self._turns.forget(connection)
         self._reception.admissions.pop(connection, None)
         party = self._reception.parties.pop(connection, None)
@@ -554,10 +536,10 @@ class BrokerCore:
         for party in parties:
             for stream in self._postroom.stalled(party):
                 if party.connection is not None:
-                    self._express.forget()
+                    self._ways.forget()
                     self._streams.give_up(stream)
         if any(link.down_since_us is not None for link in self._links.links.values()):
-            self._express.forget()
+            self._ways.forget()
         self._links.review_waiting()
         self._links.tell_completeness()
         self._links.review_readiness()
@@ -567,9 +549,9 @@ class BrokerCore:
             self._draining.review(now_us)
 
     def _review_mesh(self, now_us: int) -> None:
-        self._express.add_up()  # it looks at what was passed on
+        self._ways.add_up()  # it looks at what was passed on
         self._mesh.review(now_us)
-        self._express.forget_if_moved()
+        self._ways.forget_if_moved()
 
     def _release_publications(self) -> None:
         """Clients' publications are accepted from now on; some may have come already."""
@@ -587,7 +569,7 @@ class BrokerCore:
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot for metrics and reports."""
-        self._express.add_up()
+        self._ways.add_up()
         return self._operator.statistics()
 
 

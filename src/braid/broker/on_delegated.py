@@ -191,21 +191,6 @@ class DelegatedDesk:
             if self._lobby_bytes > LOBBY_BYTES_MAX:
                 self._bottleneck.hold_up(source)
 
-    def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes, *, free: bool) -> None:
-        """The same for a single publication that nobody waits for."""
-        mesh = self._mesh
-        delegation = self._split(route, batch.hops, free=free)
-        if delegation.unknown:
-            self.pass_on(source, batch, route, None, free=free)
-            return
-        for broker in delegation.destinations:
-            mesh.sent(broker, 1)
-        for party, share, target in self._copies(delegation, batch.hops, free=free):
-            self._postroom.counters.forwarded += 1
-            onward = batch.readdressed(target=target, further=True, route=share)
-            held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on_at_once(party, onward, held_up, batch.target)
-
     def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
         """The link that took this copy has gone, or it has waited since then: its set is split anew."""
         free = bool(batch.target)

@@ -1,27 +1,32 @@
 """What happens when publications arrive?
 
-All batches of one read are routed together: repeats are dropped, one match call says which rows go to
-which destinations, and each destination gets its rows as the bytes they came in.
+All batches of one read are routed together: repeats are dropped, one match call says which way their rows
+go, and everybody on that way gets its rows as the bytes they came in. A single publication is the case of one
+batch with one row.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from braid.broker.discards import Discards
-from braid.broker.parties import Client, ClientDestination, Link, SoftLink
+from braid.broker.joining import joined
+from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.settling import Pending, Unsettled
+from braid.broker.ways import Ways
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
+from braid.protocol import PublicationBatch
 from braid.protocol.duplicates import DuplicateFilter
+from braid.protocol.effects import Pause
 from braid.protocol.messages import PublishRefused, Settled
-from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
@@ -30,11 +35,10 @@ if TYPE_CHECKING:
     from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
+    from braid.broker.ways import Arrival, Rows, Source, Way
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
-    from braid.matching.matcher import Reached
-    from braid.protocol import PublicationBatch
-    from braid.routing import Forwarding
+    from braid.protocol import Frame
 
 __all__ = ["PublishDesk"]
 
@@ -47,30 +51,7 @@ LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 # Numbers in one message about frames that are settled apart.
 SETTLED_FRAMES_MAX = 10_000
 
-Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
-
-
-class _Route:
-    """A batch on its way through this broker."""
-
-    __slots__ = ("batch", "delegated", "first", "here", "pending", "source_class")
-
-    def __init__(self, batch: PublicationBatch, pending: Pending | None, *, delegated: bool = False) -> None:
-        self.batch = batch
-        self.pending = pending
-        self.source_class = batch.target
-        """The credit class it came in."""
-        self.delegated = delegated
-        """Whether it came for a set of brokers, so that it is known to be new to clients here."""
-        self.here: Pending | None = None
-        """What clients and logs of this broker have of it, where that is waited for by itself."""
-        self.first = 0
-        """Its first row among those of all batches that are matched together."""
-
-    @property
-    def local(self) -> Pending | None:
-        """What a destination of this broker has a share of."""
-        return self.here if self.here is not None else self.pending
+_NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
 class PublishDesk:
@@ -86,46 +67,105 @@ class PublishDesk:
         mesh: MeshDesk,
         delegated: DelegatedDesk,
     ) -> None:
-        self._mesh = mesh
-        self._delegated = delegated
-        self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
-        if mesh.sees_far:
-            multipath = MultipathForwarding(subscriptions.tables.links, self._meant)
-            self.forwarding = multipath
-            mesh.bind(multipath)
-        delegated.deliver_here = self._deliver_here
         self.seen = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was here as a copy along the tree."""
+        delegated.deliver_here = self._deliver_here
         delegated.seen_on_tree = self.seen.has
         mesh.when_lost = self._back_to_the_tree
-        self.when_meant: Callable[[str, int], None] = mesh.sent
-        """Called when forwarding means so many publications for a link or candidate."""
-        self.stopwatch: Callable[[], int] | None = None
-        """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
+        self.ways = Ways(postroom.counters, subscriptions.tables, mesh, delegated, self._needs_no_look)
         self._hops_max = hops_max
         self._postroom = postroom
         self._subscriptions = subscriptions
         self._durables = durables
         self._links = links
+        self._mesh = mesh
+        self._delegated = delegated
+        self._sources = self.ways.sources
+        self._is_new = self.seen.is_new
         self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
         self.discards = Discards(postroom, self.seen, self._unsettled)
         durables.discards = self.discards
 
-    def _meant(self, broker: str, publications: int) -> None:
-        self.when_meant(broker, publications)
+    # Arrivals.
+
+    def take_in(self, party: Party, frames: Sequence[Frame]) -> bool:
+        """Route what has come, if it is nothing but publications from which nothing else can follow.
+
+        Otherwise nothing has happened yet, and False is returned.
+        """
+        for _, body in frames:
+            if type(body) is not PublicationBatch:
+                return False
+        source = self._sources.get(party) or self.ways.source(party)
+        client = source.client
+        if not source.simple or (client is not None and client.unrouted):
+            return False
+        self._arrived(source, frames)
+        channel = source.channel
+        if channel.due or not channel.telling or party.line.waiting:
+            self._postroom.arrived(party)
+        else:
+            channel.settled = channel.received
+        return True
+
+    def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
+        """Publications have come from somebody."""
+        self._arrived(self.ways.source(party), frames)
+
+    def _arrived(self, source: Source, frames: Sequence[Frame]) -> None:
+        accept = source.channel.accept
+        new = frames
+        if len(frames) > 1:
+            new = [frame for frame in frames if accept(frame)]
+        elif not accept(frames[0]):
+            return
+        batches = joined(new)
+        if source.client is not None:
+            self._from_client(source.client, batches)
+            return
+        arrivals: list[Arrival] = []
+        delegated = False
+        for sequence, batch in batches:
+            pending = None
+            if batch.flags and batch.acknowledged:
+                # Whoever waits for it waits from the moment it has arrived.
+                pending = source.party.line.enter(sequence)
+            if batch.route:
+                delegated = True
+                if pending is not None:
+                    pending.follow(self._tells_settled(source.party, sequence))
+            arrivals.append((batch, pending))
+        if delegated:
+            self._some_delegated(source, arrivals)
+        else:
+            self._route(source, arrivals)
+
+    def _needs_no_look(self, client: Client) -> bool:
+        """Whether a client may publish whatever it likes, and somebody may want it."""
+        return client.principal.publishes_anything and self.expects_anything
 
     # From clients.
 
-    def from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
         """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
-        self._postroom.counters.published += sum(len(batch) for _, batch in frames)
+        rows = size = 0
+        for _, batch in frames:
+            rows += batch.count
+            size += batch.size
+        wait_us = client.limiter.take(rows, size, self._postroom.now_us)
+        if wait_us and client.connection is not None:
+            self._postroom.effect(Pause(client.connection, wait_us))
+        self._postroom.counters.published += rows
+        kept = bool(client.unrouted)
+        # What is kept is read now, so that nobody else has to answer for a mistake in it.
+        unseen = not kept and self._needs_no_look(client)
         checked = [
-            self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
+            self._checked(client, batch, _pending(client, sequence, batch), unseen=unseen)
+            for sequence, batch in frames
         ]
         self._durables.pressure.publishes(client)
-        kept = bool(client.unrouted)
         client.unrouted.extend(checked)
         if not kept:
             self.release(client)
@@ -157,7 +197,7 @@ class PublishDesk:
         if client.channel.release_credit(UNROUTED):
             self._postroom.changed(client)
         if kept:
-            self._route(client, kept)
+            self._route(self.ways.source(client), kept)
 
     def leave_behind(self, client: Client) -> None:
         """A client has gone: what it published and is not routed yet is kept until it can be.
@@ -200,8 +240,13 @@ class PublishDesk:
             return False
         return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
 
-    def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
-        """The batch without the rows that this client may not publish; it hears which and why."""
+    def _checked(
+        self, client: Client, batch: PublicationBatch, pending: Pending | None, *, unseen: bool
+    ) -> Arrival:
+        """The batch without the rows that this client may not publish; it hears which and why.
+
+        `unseen`: there can be no such rows.
+        """
         if not client.owns(batch.publisher):
             # A publisher's numbers say what is a repetition: nobody may use another's.
             raise RemoteProtocolError(
@@ -218,6 +263,8 @@ class PublishDesk:
                 self._refuse(client, batch, np.arange(len(batch)), error.code, str(error))
                 return batch.select(np.empty(0, np.int64)), pending
             client.own_publisher = batch.publisher
+        if unseen:
+            return batch, pending
         try:
             permitted = client.principal.permitted_rows(batch.attributes())
         except PublicationError:
@@ -249,34 +296,26 @@ class PublishDesk:
 
     # From links.
 
-    def from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
-        """Another broker passes publications on."""
-        arrivals = [(batch, _pending(link, sequence, batch)) for sequence, batch in frames]
-        for (sequence, batch), (_, pending) in zip(frames, arrivals, strict=True):
-            if batch.route and pending is not None:
-                pending.follow(self._tells_settled(link, sequence))
-        if any(batch.route for batch, _ in arrivals):
-            for batch, pending in arrivals:
-                if not batch.route:
-                    self._route(link, [(batch, pending)])
-                    continue
-                self._postroom.counters.received += len(batch)
-                self._delegated_arrived(link, batch, pending)
-            link.line.advance()
-            return
-        self._route(link, arrivals)
+    def _some_delegated(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        for delegated, run in groupby(arrivals, key=_has_route):
+            if delegated:
+                for batch, pending in run:
+                    self._delegated_arrived(source.party, batch, pending)
+            else:
+                self._route(source, list(run))
 
-    def _tells_settled(self, link: Link | SoftLink, sequence: int) -> Callable[[], None]:
+    def _tells_settled(self, link: Party, sequence: int) -> Callable[[], None]:
         """Tell that one frame is settled, whatever is before it.
 
         Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
         each other for ever; along the tree that cannot be. What is behind such a copy does not wait for it
         either, or what keeps to the tree would wait for what does not: `SettleLine.done_apart`.
         """
-        session = link.session
+        session = link.session if isinstance(link, Link) else 0
 
         def tell() -> None:
-            if link.session == session and sequence > link.channel.settled:
+            current = not isinstance(link, Link) or link.session == session
+            if current and sequence > link.channel.settled:
                 self._postroom.tell(link, Settled([sequence]))
 
         return tell
@@ -287,14 +326,15 @@ class PublishDesk:
         for first in range(0, len(frames), SETTLED_FRAMES_MAX):
             self._postroom.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
-    def _delegated_arrived(
-        self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None
-    ) -> None:
+    def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+        self._postroom.counters.received += batch.count
         if batch.hops >= self._hops_max:
             self._looped(batch)
+        elif pending is None:
+            self._delegated.arrived(link, batch, None)
         else:
             earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
-            if self._delegated.arrived(link, batch, pending) and pending is not None:
+            if self._delegated.arrived(link, batch, pending):
                 # What was delivered here before may not be safe yet.
                 for first in earlier:
                     first.follow(pending.share())
@@ -303,33 +343,31 @@ class PublishDesk:
 
     def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
-        route = _Route(batch.readdressed(target=batch.target), pending, delegated=True)
-        self._wait_here(route)
-        tables = self._subscriptions.tables
+        arrivals: list[Arrival] = [(batch, pending)]
+        self._wait_here(batch, pending)
         try:
-            reached = tables.reached_here((route.batch,))
+            way = self.ways.here(arrivals)
         except PublicationError:
-            self._without_impossible(source, [route])
-            reached = tables.reached_here((route.batch,))
-        for destination, rows in reached:
-            self._hand_over(source, [route], destination, rows)
-        if route.here is not None:
-            route.here.release()
+            arrivals = self._without_impossible(source, arrivals)
+            way = self.ways.here(arrivals)
+        self._hand_over(source, arrivals, None, way, delegated=True)
+        if pending is not None and pending.here is not None:
+            pending.here.release()
 
-    def _wait_here(self, route: _Route) -> None:
+    def _wait_here(self, batch: PublicationBatch, pending: Pending | None) -> None:
         """Wait for destinations of this broker by themselves.
 
         A copy for a set of brokers that comes again is safe when they have it, wherever else the first copy
         still has to go. Waiting for all of that could go in a circle, because such copies cross the network
         in any direction.
         """
-        if route.pending is not None and self._mesh.sees_far:
-            route.here = Pending()
-            route.here.follow(route.pending.share())
+        if pending is not None and self._mesh.sees_far:
+            here = pending.here = Pending()
+            here.follow(pending.share())
             # What was delivered here for another copy may not be safe yet.
-            for earlier in self._unsettled_here.of(route.batch.publisher, route.batch.sequences):
-                earlier.follow(route.here.share())
-            self._unsettled_here.enter(route.batch, route.here)
+            for earlier in self._unsettled_here.of(batch.publisher, batch.sequences):
+                earlier.follow(here.share())
+            self._unsettled_here.enter(batch, here)
 
     def _back_to_the_tree(self, soft: SoftLink) -> None:
         """A soft link has gone: what it may not have delivered goes the primary way."""
@@ -346,54 +384,60 @@ class PublishDesk:
 
     # For both.
 
-    def _route(self, source: Party, arrivals: Sequence[Arrival]) -> None:
-        counters = self._postroom.counters
-        routes: list[_Route] = []
-        rows = 0
-        for batch, pending in arrivals:
-            counters.received += len(batch)
-            route = self._new_part(source, batch, pending)
-            if route is not None:
-                route.first = rows
-                rows += len(route.batch)
-                routes.append(route)
-        if self._links.holding:
-            # What is kept for such a link whether it matches or not must not come behind what follows it.
-            for route in routes:
-                route.first = 0
-                self._match(source, [route])
-        elif routes:
-            self._match(source, routes)
-        source.line.advance()
-
-    def _new_part(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
-        """What has not been here before; None if everything has."""
-        fresh = self._new_rows(batch)
-        if fresh is not None:
-            repeated = len(batch) - len(fresh)
-            self._postroom.counters.duplicates += repeated
-            if repeated:
-                gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
-                self.discards.here(source, batch, gone.tolist())
-            if repeated and pending is not None:
-                # A repeated publication is settled when its first copy is, not before.
-                for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                    earlier.follow(pending.share())
-            if not len(fresh):
-                if pending is not None:
-                    pending.release()
-                return None
-            batch = batch.select(fresh)
-        if batch.hops >= self._hops_max:
-            self._looped(batch)
+    def _route(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let what is new of these go its way."""
+        fresh: list[Arrival] = []
+        for arrival in arrivals:
+            batch, pending = arrival
+            if batch.count == 1:
+                rows = None if self._is_new(batch.publisher, batch.first) else _NO_ROWS
+            else:
+                rows = self._new_rows(batch)
+            if rows is not None or batch.hops >= self._hops_max:
+                new = self._new_part(source.party, batch, rows, pending)
+                if new is None:
+                    continue
+                batch, pending = arrival = new, pending
             if pending is not None:
-                pending.release()
-            return None
-        route = _Route(batch, pending)
+                self._unsettled.enter(batch, pending, source.party)
+                self._wait_here(batch, pending)
+            fresh.append(arrival)
+        if self._links.holding:
+            self._go_and_be_kept(source, fresh)
+        elif fresh:
+            self._go(source, fresh)
+
+    def _new_part(
+        self, source: Party, batch: PublicationBatch, rows: Rows, pending: Pending | None
+    ) -> PublicationBatch | None:
+        """The rows of a batch that are new, if they may go on."""
+        if rows is not None:
+            self._repeated(source, batch, rows, pending)
+            batch = batch.select(rows)
+        if batch.count and batch.hops < self._hops_max:
+            return batch
+        if batch.count:
+            self._postroom.counters.received += batch.count
+            self._looped(batch)
         if pending is not None:
-            self._unsettled.enter(batch, pending, source)
-            self._wait_here(route)
-        return route
+            pending.release()
+        return None
+
+    def _repeated(
+        self, source: Party, batch: PublicationBatch, fresh: IntArray, pending: Pending | None
+    ) -> None:
+        """All rows of a batch but these have been here before."""
+        repeated = len(batch) - len(fresh)
+        if not repeated:
+            return
+        self._postroom.counters.received += repeated
+        self._postroom.counters.duplicates += repeated
+        gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
+        self.discards.here(source, batch, gone.tolist())
+        if pending is not None:
+            # A repeated publication is settled when its first copy is, not before.
+            for earlier in self._unsettled.of(batch.publisher, batch.sequences):
+                earlier.follow(pending.share())
 
     def _looped(self, batch: PublicationBatch) -> None:
         self._postroom.counters.looped += len(batch)
@@ -402,61 +446,101 @@ class PublishDesk:
         )
 
     def _new_rows(self, batch: PublicationBatch) -> IntArray | None:
-        """Which rows are new; None if all are."""
-        count = len(batch)
-        if not count:
-            return batch.sequences
+        """Which of several rows are new; None if all are."""
+        if not batch.count:
+            return _NO_ROWS
         first = batch.first
-        if batch.last - first + 1 == count and self.seen.new_run(batch.publisher, first, count):
+        if batch.last - first + 1 == batch.count and self.seen.new_run(batch.publisher, first, batch.count):
             return None
         return self.seen.new_rows(batch.publisher, batch.sequences)
 
-    def _match(self, source: Party, routes: Sequence[_Route]) -> None:
-        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
-        if self._links.holding:
-            # All rows are kept for such a link, also those that matching may not look at.
-            self._without_impossible(source, routes)
-        try:
-            reached = self._reached(routes)
-        except PublicationError:
-            self._without_impossible(source, routes)
-            reached = self._reached(routes)
-        if self.stopwatch is not None:
-            self._postroom.counters.match_ns += self.stopwatch() - begin_ns
-        self._postroom.counters.matched_batches += 1
-        came_from = self._mesh.direction_of(source)
-        # While somebody's interest is not known, everything keeps to the tree, where it is waited for.
-        on_tree = bool(self._links.holding) or any(route.batch.ordered for route in routes)
-        rows = routes[-1].first + len(routes[-1].batch)
-        # What has come along the tree stays there: nothing that keeps to it may wait for what does not.
-        if self._mesh.delegates and not on_tree and isinstance(source, Client):
-            sets = self._delegated.sets(reached, came_from, rows)
-            if sets is not None:
-                for destinations, chosen in sets:
-                    self._hand_over(source, routes, destinations, chosen)
-                reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
-        for destination, chosen in self.forwarding.next_hops(reached, came_from, on_tree, rows):
-            self._hand_over(source, routes, destination, chosen)
-        self._keep_for_unknown(source, routes, came_from)
-        for route in routes:
-            if route.here is not None:
-                route.here.release()
-            if route.pending is not None:
-                route.pending.release()
+    def _go_and_be_kept(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications go their way while somebody's interest is not known.
 
-    def _reached(self, routes: Sequence[_Route]) -> Reached:
-        return self._subscriptions.tables.reached([route.batch for route in routes])
+        They go one batch after the other: what is kept for such a link whether it matches or not must not
+        come behind what follows it.
+        """
+        for batch, pending in arrivals:
+            # All rows are kept, also those that matching may not look at.
+            possible = self._without_impossible(source.party, [(batch, pending)])
+            if possible:
+                self._keep_for_unknown(source.party, possible)
+                self._go(source, possible)
+            elif pending is not None:
+                _settle(pending)
 
-    def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
-        """Take out the rows with values that no publication can have.
+    def _go(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications, all of them new, go their way."""
+        party = source.party
+        present = arrivals
+        holding = self._links.holding
+        batch = arrivals[0][0]
+        # (What `ways.of` remembers, without the call: nearly all there is in most simulations.)
+        way = source.ways.get(batch.memo) if batch.count == 1 and not (batch.flags or holding) else None
+        if way is not None and len(arrivals) == 1:
+            way.uses += 1
+        else:
+            try:
+                way = self.ways.of(source, present, holding)
+            except PublicationError:
+                present = self._without_impossible(party, arrivals)
+                way = self.ways.of(source, present, holding)
+        ends = np.cumsum([batch.count for batch, _ in present]) if len(present) > 1 else None
+        pass_on = self._postroom.pass_on
+        for link, rows in way.links:
+            for batch, pending in present if rows is None else _chosen(present, ends, rows):
+                pass_on(link, batch.onward(), None if pending is None else pending.share(), party)
+        if way.more:
+            for route, rows in way.sets:
+                for batch, pending in present if rows is None else _chosen(present, ends, rows):
+                    self._delegated.pass_on(party, batch, route, pending, free=True)
+            if way.clients or way.logs:
+                self._hand_over(party, present, ends, way, delegated=False)
+        for _, pending in arrivals:
+            if pending is not None:
+                _settle(pending)
+
+    def _hand_over(
+        self, source: Party, arrivals: Sequence[Arrival], ends: IntArray | None, way: Way, *, delegated: bool
+    ) -> None:
+        """Give clients and logs of this broker their rows.
+
+        `delegated`: they came for a set of brokers, so that they are known to be new here.
+        """
+        may_be_known = not delegated and len(self._delegated.delivered) > 0
+        counters = self._postroom.counters
+        pass_on = self._postroom.pass_on
+        for destination, rows in way.clients:
+            some = arrivals if rows is None else _chosen(arrivals, ends, rows)
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                counters.delivered += batch.count
+                care = None if pending is None else (pending.here or pending).share()
+                copy = batch.delivery(destination.number)
+                pass_on(destination.client, copy, care, source, batch.target)
+        for log, rows in way.logs:
+            some = arrivals if rows is None else _chosen(arrivals, ends, rows)
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                local = None if pending is None else pending.here or pending
+                self._durables.append(log, batch, local, source)
+
+    def _not_delivered(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """What clients here have not had for a set."""
+        found: list[Arrival] = []
+        for batch, pending in arrivals:
+            rest = self._delegated.not_delivered_for_a_set(batch)
+            if rest is not None:
+                found.append((rest, pending))
+        return found
+
+    def _without_impossible(self, source: Party, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Take out the rows with values that no publication can have, and what has no others.
 
         Matching looks at every value anyway, so rows are not checked one by one before it complains.
         """
-        first = 0
-        for route in routes:
-            route.batch = self._possible(source, route.batch)
-            route.first = first
-            first += len(route.batch)
+        possible = [(self._possible(source, batch), pending) for batch, pending in arrivals]
+        rows = sum([batch.count for batch, _ in arrivals]) - sum([batch.count for batch, _ in possible])
+        self._postroom.counters.received += rows  # those that are left are counted on their way
+        return [arrival for arrival in possible if arrival[0].count]
 
     def _possible(self, source: Party, batch: PublicationBatch) -> PublicationBatch:
         """The rows whose values a publication can have. A client hears of the others; a neighbour should
@@ -479,65 +563,48 @@ class PublishDesk:
                     )
         return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
 
-    def _hand_over(
-        self, source: Party, routes: Sequence[_Route], destination: Hashable, rows: IntArray | None
-    ) -> None:
-        """Give a destination its rows; `rows` None means all. Bytes are a set of destinations."""
-        for route in routes:
-            batch = route.batch
-            if not len(batch):
-                continue  # nothing of it could be
-            if rows is not None and len(routes) == 1:
-                batch = batch.select(rows) if len(rows) < len(batch) else batch
-            elif rows is not None:
-                low, high = np.searchsorted(rows, (route.first, route.first + len(batch)))
-                if low == high:
-                    continue
-                if high - low < len(batch):
-                    batch = batch.select(rows[low:high] - route.first)
-            self._give(source, route, destination, batch)
-
-    def _give(self, source: Party, route: _Route, destination: Hashable, batch: PublicationBatch) -> None:
-        counters = self._postroom.counters
-        if isinstance(destination, bytes):
-            self._delegated.pass_on(source, batch, destination, route.pending, free=True)
-            return
-        if not isinstance(destination, str) and not route.delegated:
-            not_delivered = self._delegated.not_delivered_for_a_set(batch)
-            if not_delivered is None:
-                return
-            batch = not_delivered
-        if isinstance(destination, ClientDestination):
-            if destination.client.connection is None:
-                return  # it has left, and its subscriptions are going
-            counters.delivered += len(batch)
-            care = route.local.share() if route.local is not None else None
-            readdressed = batch.readdressed(target=destination.number)
-            self._postroom.pass_on(destination.client, readdressed, care, source, route.source_class)
-        elif isinstance(destination, str):
-            link = self._mesh.party(destination)
-            if route.pending is not None and link.channel.holding:
-                return  # `_keep_for_unknown` keeps all rows for it
-            counters.forwarded += len(batch)
-            care = route.pending.share() if route.pending is not None else None
-            self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
-        else:
-            self._durables.append(destination, batch, route.local, source)
-
-    def _keep_for_unknown(self, source: Party, routes: Sequence[_Route], came_from: str | None) -> None:
+    def _keep_for_unknown(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
-        if not self._links.holding:
-            return
+        came_from = self._mesh.direction_of(source)
         for link in self._links.unknown:
             if link.name == came_from:
                 continue
-            for route in routes:
-                if route.pending is not None and len(route.batch):
+            for batch, pending in arrivals:
+                if pending is not None:
                     if link.channel.connected:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    care = route.pending.share()
-                    self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
+                    self._postroom.pass_on(link, batch.onward(), pending.share(), source)
+
+
+def _chosen(arrivals: Sequence[Arrival], ends: IntArray | None, rows: IntArray) -> Sequence[Arrival]:
+    """Some rows of batches that are routed together; `ends`: how many rows there are up to each of them."""
+    if ends is None:
+        batch, pending = arrivals[0]
+        return [(batch.select(rows), pending)]
+    if ends[-1] == len(arrivals):  # of many publishers, each a single one
+        return [arrivals[row] for row in rows.tolist()]
+    chosen: list[Arrival] = []
+    begin = 0
+    cuts = np.searchsorted(rows, ends).tolist()
+    for (batch, pending), end, cut in zip(arrivals, ends.tolist(), cuts, strict=True):
+        if cut > begin:
+            whole = cut - begin == batch.count
+            some = batch if whole else batch.select(rows[begin:cut] - (end - batch.count))
+            chosen.append((some, pending))
+            begin = cut
+    return chosen
+
+
+def _settle(pending: Pending) -> None:
+    """Everybody concerned has been found, and has a share of what is waited for."""
+    if pending.here is not None:
+        pending.here.release()
+    pending.release()
+
+
+def _has_route(arrival: Arrival) -> bool:
+    return bool(arrival[0].route)
 
 
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:

@@ -82,6 +82,12 @@ class Postroom:
         self.now_us = 0
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
+        # Then what a channel keeps to send it again is a bound for what waits in it, too.
+        self._roomy = settings.link_queue_bytes_max >= max(
+            settings.link.resend_bytes_max, settings.client.resend_bytes_max
+        )
+        self._writes: dict[int, list[Frame]] = {}
+        """What is written to each connection at the end of this turn, as far as that is known."""
         self._changed: dict[Party, None] = {}
         self._unacknowledged: dict[Party, None] = {}
         self.acknowledge_at_us: int | None = None
@@ -129,6 +135,18 @@ class Postroom:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
                 self.when_due(self.acknowledge_at_us)
 
+    def arrived(self, party: Party) -> None:
+        """Frames have come from a party: it hears of that, at once if it must and otherwise later."""
+        channel = party.channel
+        if party.line.waiting:
+            party.line.advance()
+        else:
+            channel.settled = channel.received
+        if channel.due:
+            self._changed[party] = None
+        elif not channel.telling:
+            self.acknowledge_later(party)
+
     def offer(self, party: Party, body: Body, care: Release | None) -> None:
         """Put something in line that somebody may care for."""
         party.channel.offer(body, care)
@@ -149,14 +167,30 @@ class Postroom:
         source: Party | None,
         source_class: int = 0,
     ) -> None:
-        """Put publications in line, and hold up their source if the party is behind.
+        """Send publications, or put them in line, and hold up their source if the party is behind.
 
         `source_class` is the credit class in which they came from there. Nobody waits for a link because of
         copies that may take any link: `has_room` says beforehand whether there is room for them.
         """
         channel = party.channel
-        channel.offer(batch, care)
-        self._changed[party] = None
+        connection = party.connection
+        # What was said outside the channel, and what is said again, goes first.
+        if (
+            connection is not None
+            and not (party.outside or party.again)
+            and (frame := channel.send(batch, care)) is not None
+        ):
+            frames = self._writes.get(connection)
+            if frames is None:
+                frames = self._writes[connection] = [frame]
+                self.effects.append(Send(connection, frames))
+            else:
+                frames.append(frame)
+            if self._roomy and not channel.unsettled_bytes:
+                return  # too little was sent for the bound to matter
+        else:
+            channel.offer(batch, care)
+            self._changed[party] = None
         if isinstance(party, Client):
             self._bound_client(party, batch.target, source, source_class)
         elif not batch.target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
@@ -175,25 +209,6 @@ class Postroom:
     def has_room(self, party: Party) -> bool:
         """Whether a link has room for copies that may take any link. They have half as much as the others."""
         return party.channel.backlog_bytes_of(FREE) * 2 <= self.settings.link_queue_bytes_max
-
-    def pass_on_at_once(
-        self, party: Party, batch: PublicationBatch, source: Party | None, source_class: int = 0
-    ) -> None:
-        """The same for a single publication that nobody cares for: it is written by itself, now.
-
-        Only where nothing else is to be written to the party in this turn: the order must stay.
-        """
-        connection = party.connection
-        if connection is not None and party not in self._changed and not party.again:
-            channel = party.channel
-            backlog_bytes = channel.unacknowledged_bytes + channel.unsettled_bytes + batch.size
-            # Otherwise somebody may be held up.
-            if batch.target or backlog_bytes <= self.settings.link_queue_bytes_max:
-                frame = channel.send_at_once(batch)
-                if frame is not None:
-                    self.effects.append(Send(connection, [frame]))
-                    return
-        self.pass_on(party, batch, None, source, source_class)
 
     def _bound_client(self, client: Client, target: int, source: Party | None, source_class: int) -> None:
         channel = client.channel
@@ -299,13 +314,8 @@ class Postroom:
             changed, self._changed = self._changed, {}
             for party in changed:
                 self._write(party, acknowledge=party.channel.acknowledgement_due())
-        effects, self.effects = self.effects, []
-        return effects
-
-    def collect_at_once(self) -> list[Effect]:
-        """The same in a turn that brought nothing but publications to pass on, before anything was due."""
-        if self._changed:
-            return self.collect()
+        if self._writes:
+            self._writes.clear()
         effects, self.effects = self.effects, []
         return effects
 
@@ -332,9 +342,11 @@ class Postroom:
         )
 
     def _write(self, party: Party, acknowledge: bool) -> None:
-        if party.connection is None:
+        connection = party.connection
+        if connection is None:
             return
-        frames: list[Frame] = []
+        frames = self._writes.get(connection, [])
+        begun = bool(frames)
         if party.outside:
             frames.extend(Frame(0, message) for message in party.outside)
             party.outside.clear()
@@ -353,5 +365,6 @@ class Postroom:
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)
-        if frames:
-            self.effects.append(Send(party.connection, frames))
+        if frames and not begun:
+            self._writes[connection] = frames
+            self.effects.append(Send(connection, frames))

@@ -37,11 +37,13 @@ def shared_care(care: Callable[[], None] | None, count: int) -> list[Callable[[]
 class Pending:
     """One acknowledged batch and the shares of it that are not settled yet."""
 
-    __slots__ = ("_followers", "shares", "source")
+    __slots__ = ("_followers", "here", "shares", "source")
 
     def __init__(self) -> None:
         self.source: Party | None = None
         """Where it came from, as far as that matters to anybody."""
+        self.here: Pending | None = None
+        """What clients and logs of this broker have of it, where that is waited for by itself."""
         # The first share is the router's own, until it has found everybody concerned.
         self.shares = 1
         self._followers: list[Callable[[], None]] = []

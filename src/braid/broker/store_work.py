@@ -56,6 +56,8 @@ class StoreWork:
         self._when_safe: list[Callable[[], None]] = []
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._tokens = 0
+        self.asked = False
+        """Whether something was asked for, or is waited for, since the last turn."""
         self.broken = False
         """Some work can never be done: what waited for it is not safe, and only a new start can mend that."""
         self._retry_at_us: int | None = None
@@ -64,10 +66,12 @@ class StoreWork:
     def ask(self, operation: StoreOperation) -> None:
         """Have this done at the end of the turn."""
         self._operations.append(operation)
+        self.asked = True
 
     def when_safe(self, then: Callable[[], None]) -> None:
         """Call this when everything that was asked for so far is done."""
         self._when_safe.append(then)
+        self.asked = True
 
     @property
     def failed(self) -> bool:
@@ -81,6 +85,7 @@ class StoreWork:
 
     def collect(self) -> None:
         """At the end of a turn: ask for all its work in one transaction."""
+        self.asked = False
         if not (self._operations or self._when_safe):
             return
         while self._when_safe and not self._operations and not self._pieces:

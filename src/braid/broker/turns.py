@@ -111,7 +111,7 @@ class Turns:
         Args:
             postroom: where effects go.
             handler: who handles a kind of message from a party.
-            batches: handles publications.
+            batches: accepts and handles publications.
             subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
             changing: called before anything that may change who gets what.
             check: complains about a party that asks for more than it takes.
@@ -200,8 +200,13 @@ class Turns:
         self.forget(connection)
         if line is not None and isinstance(line.party, Client):
             channel = line.party.channel
-            new = [frame for frame in line.frames if frame.sequence and channel.accept(frame)]
-            self._batches(line.party, [frame for frame in new if isinstance(frame.body, PublicationBatch)])
+            for kind, run in groupby(line.frames, key=_kind):
+                if kind is PublicationBatch:
+                    self._batches(line.party, list(run))
+                else:
+                    for frame in run:
+                        if frame.sequence:
+                            channel.accept(frame)
 
     # One party.
 
@@ -230,14 +235,12 @@ class Turns:
         """Handle as much as fits; returns how many frames that were. Publications and reports always fit."""
         if len(frames) == 1 and type(frames[0].body) is PublicationBatch:  # by far the most frequent
             handled = 1
-            self._batches(party, frames if party.channel.accept(frames[0]) else ())
+            self._batches(party, frames)
         else:
             handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
-            if not party.line:
-                party.line.advance()
-            self._postroom.changed(party)
+            self._postroom.arrived(party)
         return handled
 
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
@@ -248,7 +251,7 @@ class Turns:
                 return len(frames)  # something before has ended it
             run = list(group)
             if kind is PublicationBatch:
-                self._batches(party, [frame for frame in run if party.channel.accept(frame)])
+                self._batches(party, run)
             elif kind in _ROUTINE:
                 self._each(party, kind, run)
             else:

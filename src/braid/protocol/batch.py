@@ -163,6 +163,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     _pieces: list[bytes] | None = None
     _attributes: list[dict[str, Any]] | None = None
     _onward: PublicationBatch | None = None
+    _delivery: PublicationBatch | None = None
 
     if TYPE_CHECKING:  # as every struct has it
 
@@ -345,7 +346,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
             copy.size += len(route) - len(self.route)
             copy.route = route
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
-        copy._sequences = copy._pieces = copy._attributes = copy._onward = None
+        copy._sequences = copy._pieces = copy._attributes = copy._onward = copy._delivery = None
         return copy
 
     def onward(self) -> PublicationBatch:
@@ -354,6 +355,13 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
         if onward is None:
             onward = self._onward = self.readdressed(further=True)
         return onward
+
+    def delivery(self, target: int) -> PublicationBatch:
+        """The same rows for a client's delivery class. Clients next to each other mostly share it."""
+        delivery = self._delivery
+        if delivery is None or delivery.target != target:
+            delivery = self._delivery = self.readdressed(target=target)
+        return delivery
 
     def pieces(self, sequence: int) -> Iterable[bytes]:
         """The bytes of the frame, ready to be joined; `sequence` is the channel's."""

@@ -203,11 +203,8 @@ class Channel(Waiting[Care]):
             held_publishers.add(body.publisher)
         return body.publisher in held_publishers
 
-    def send_at_once(self, batch: PublicationBatch) -> Frame | None:
-        """Send publications that nobody cares for, if nothing holds them up; None: `offer` them instead.
-
-        It saves a single publication the way through the line, which it would leave at once.
-        """
+    def send(self, batch: PublicationBatch, care: Care | None = None) -> Frame | None:
+        """Send publications past an empty line, if nothing holds them up; None: `offer` them instead."""
         if batch.target:
             found = self._sending.get(batch.target)
             if found is None:
@@ -232,6 +229,8 @@ class Channel(Waiting[Care]):
         self.unacknowledged_bytes = under_way
         self._sent = sequence = self._sent + 1
         self._unacknowledged.append(batch)
+        if care is not None:
+            self._cares[sequence] = care
         frame: Frame = _quickly(Frame, (sequence, batch))
         return frame
 

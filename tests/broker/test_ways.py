@@ -1,4 +1,4 @@
-"""Does a single publication that takes the express get to the same parties as through the desks?"""
+"""Do publications go the same way in a turn of their own, and by a way that is remembered, as otherwise?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
-from braid.broker.express import Express
+from braid.broker.on_publish import PublishDesk
+from braid.broker.ways import Source, Ways
 from braid.language import Filter
 from braid.matching import SharedMatching
 from braid.protocol.effects import Pause
@@ -45,7 +46,7 @@ def line(network: Network, **settings: Any) -> None:
 
 def came_of_it(seed: int, network: Network, strategy: str) -> object:
     """A random life without accidents: what every client got, and what the brokers counted."""
-    chance = random.Random(f"express/{seed}")
+    chance = random.Random(f"ways/{seed}")
     soft_links = SoftLinkSettings(fanout=3, review_us=150_000, rest_reviews=1)
     line(network, strategy=strategy, soft_links=soft_links)
     clients = [network.client(f"c{number}", LINE[number % len(LINE)]) for number in range(6)]
@@ -81,21 +82,29 @@ def came_of_it(seed: int, network: Network, strategy: str) -> object:
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
 @pytest.mark.parametrize("strategy", ["S0", "S2", "SB"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_express_does_what_the_desks_do(
+def test_what_is_remembered_is_what_would_be_found(
     monkeypatch: pytest.MonkeyPatch, seed: int, strategy: str, shared: bool
 ) -> None:
     taken: list[bool] = []
-    usual = Express.pass_on
+    usual = PublishDesk.take_in
 
-    def watched(self: Express, received: Any, now_us: int) -> Any:
-        effects = usual(self, received, now_us)
-        taken.append(effects is not None)
-        return effects
+    def watched(self: PublishDesk, party: Any, frames: Any) -> bool:
+        taken.append(usual(self, party, frames))
+        return taken[-1]
 
-    monkeypatch.setattr(Express, "pass_on", watched)
+    monkeypatch.setattr(PublishDesk, "take_in", watched)
     quick = came_of_it(seed, Watched(SharedMatching() if shared else None), strategy)
-    assert sum(taken) > 50, "hardly anything took the express"
-    monkeypatch.setattr(Express, "pass_on", lambda self, received, now_us: None)
+    assert sum(taken) > 50, "hardly anything had a turn of its own"
+    monkeypatch.setattr(PublishDesk, "take_in", lambda self, party, frames: False)
+    found = Ways.of
+
+    def found_anew(self: Ways, source: Source, arrivals: Any, **options: bool) -> Any:
+        self.add_up()
+        source.ways.clear()
+        source.different.clear()
+        return found(self, source, arrivals, **options)
+
+    monkeypatch.setattr(Ways, "of", found_anew)
     assert came_of_it(seed, Watched(SharedMatching() if shared else None), strategy) == quick
 
 
