@@ -88,21 +88,21 @@ def test_what_is_remembered_is_what_would_be_found(
     taken: list[bool] = []
     usual = PublishDesk.take_in
 
-    def watched(self: PublishDesk, party: Any, frames: Any) -> bool:
-        taken.append(usual(self, party, frames))
+    def watched(self: PublishDesk, source: Any, frames: Any, now_us: int) -> bool:
+        taken.append(usual(self, source, frames, now_us))
         return taken[-1]
 
     monkeypatch.setattr(PublishDesk, "take_in", watched)
     quick = came_of_it(seed, Watched(SharedMatching() if shared else None), strategy)
     assert sum(taken) > 50, "hardly anything had a turn of its own"
-    monkeypatch.setattr(PublishDesk, "take_in", lambda self, party, frames: False)
+    monkeypatch.setattr(PublishDesk, "take_in", lambda self, source, frames, now_us: False)
     found = Ways.of
 
-    def found_anew(self: Ways, source: Source, arrivals: Any, **options: bool) -> Any:
+    def found_anew(self: Ways, source: Source, arrivals: Any, holding: int) -> Any:
         self.add_up()
         source.ways.clear()
         source.different.clear()
-        return found(self, source, arrivals, **options)
+        return found(self, source, arrivals, holding)
 
     monkeypatch.setattr(Ways, "of", found_anew)
     assert came_of_it(seed, Watched(SharedMatching() if shared else None), strategy) == quick

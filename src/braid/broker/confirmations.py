@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from braid.errors import RequestRefusedError
     from braid.routing import RoutingTables
 
-__all__ = ["Installation", "Installations", "Outstanding"]
+__all__ = ["Countdown", "Installation", "Installations", "Outstanding"]
 
 
 @dataclass(slots=True, eq=False)
@@ -185,6 +185,27 @@ class Outstanding:
         line, self._line = self._line, []
         for _, release in line:
             release()
+
+
+class Countdown:
+    """Calls somebody when several others have confirmed something."""
+
+    __slots__ = ("_done", "_left")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+        self._left = 1  # whoever counts, until all are known
+
+    def one_more(self) -> Release:
+        """One more to wait for; call what is returned when it has confirmed."""
+        self._left += 1
+        return self.one_less
+
+    def one_less(self) -> None:
+        """One has confirmed."""
+        self._left -= 1
+        if not self._left:
+            self._done()
 
 
 class Installations:

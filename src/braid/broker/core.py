@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from braid.broker.settings import BrokerSettings
+    from braid.broker.ways import Source
     from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
@@ -148,6 +149,7 @@ class BrokerCore:
             self._mesh,
             self._delegated,
         )
+        self._store_work = self._durables.work
         self._ways = self._publish.ways
         self._ways.stopwatch = stopwatch
         identities = Identities(settings.broker_id, store)
@@ -263,20 +265,15 @@ class BrokerCore:
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
-            party = self._reception.parties.get(stimulus.connection)
-            if party is not None:
-                postroom = self._postroom
-                postroom.now_us = now_us
-                try:
-                    if self._publish.take_in(party, stimulus.frames):
-                        party.heard_at_us = now_us
-                        party.pinged = False
-                        if self._durables.work.asked:
-                            self._durables.work.collect()
-                        return postroom.collect()
-                except (RemoteProtocolError, RequestRefusedError) as error:
-                    self._wrong(stimulus.connection, error)
-                    stimulus = Tick()  # all that is left of this turn
+            source = self._ways.sources.get(stimulus.connection) or self._source(stimulus.connection)
+            try:
+                if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
+                    if self._store_work.asked:
+                        self._store_work.collect()
+                    return self._postroom.collect()
+            except (RemoteProtocolError, RequestRefusedError) as error:
+                self._wrong(stimulus.connection, error)
+                stimulus = Tick()  # all that is left of this turn
         self._postroom.now_us = now_us
         self._turns.work = 0
         if not isinstance(stimulus, Received | Tick):
@@ -316,6 +313,10 @@ class BrokerCore:
         busy = self._links.holding or self._draining.begun or self._turns.waiting
         self._calm = not busy and self._tidy_at_us is None
         return effects
+
+    def _source(self, connection: int) -> Source | None:
+        party = self._reception.parties.get(connection)
+        return self._ways.source(party) if party is not None else None
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
@@ -385,14 +386,14 @@ class BrokerCore:
 
     def _acknowledged(self, party: Party, message: Acknowledgement) -> None:
         received_before = party.channel.peer_received
-        for release in party.channel.acknowledged(message):
-            release()
+        for care in party.channel.acknowledged(message):
+            self._postroom.settlement.settle(care)
         self._postroom.caught_up(party, moves=party.channel.peer_received > received_before)
         self._postroom.changed(party)
 
     def _settled_apart(self, party: Party, message: Settled) -> None:
-        for release in party.channel.settled_apart(message.frames):
-            release()
+        for care in party.channel.settled_apart(message.frames):
+            self._postroom.settlement.settle(care)
         self._postroom.caught_up(party)
 
     def _link_failed(self, link: Link, message: Failed) -> None:
@@ -490,8 +491,8 @@ class BrokerCore:
         self._reception.left(client)
         self._postroom.forget(client)
         # What it was to get is nobody's care any more; what it published goes its way.
-        for release in client.channel.abandon():
-            release()
+        for care in client.channel.abandon():
+            self._postroom.settlement.settle(care)
         self._publish.leave_behind(client)
 
     # Time.

@@ -17,7 +17,6 @@ import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import FREE, ON_TREE, Link
-from braid.broker.settling import shared_care
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from braid.broker.delegations import Delegation
     from braid.broker.on_link import LinkDesk
     from braid.broker.on_mesh import MeshDesk
-    from braid.broker.parties import Party, Release
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settling import Pending
     from braid.matching.columns import IntArray
@@ -55,7 +54,7 @@ class DelegatedDesk:
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
-        self._lobby: deque[tuple[PublicationBatch, Release | None, int]] = deque()
+        self._lobby: deque[tuple[PublicationBatch, Pending | None, int]] = deque()
         self._lobby_bytes = 0
         self._bottleneck = Bottleneck("the lobby")
         mesh.when_reviewed = self.look_again
@@ -164,11 +163,10 @@ class DelegatedDesk:
         for broker in doubles:
             link = self._mesh.on_the_way_to(broker)
             if link is not None:
-                care = pending.share() if pending is not None else None
                 digests = packed_destinations([digest_of(broker)])
                 onward = batch.readdressed(target=ON_TREE, further=True, route=digests)
                 held_up = self._waits_for(source, link, ON_TREE)
-                self._postroom.pass_on(link, onward, care, held_up, batch.target)
+                self._postroom.pass_on((link,), onward, pending, held_up, batch.target)
 
     def pass_on(
         self, source: Party, batch: PublicationBatch, route: bytes, pending: Pending | None, *, free: bool
@@ -180,40 +178,35 @@ class DelegatedDesk:
             mesh.sent(broker, len(batch))
         for party, share, target in self._copies(delegation, batch.hops, free=free):
             self._postroom.counters.forwarded += len(batch)
-            care = pending.share() if pending is not None else None
             onward = batch.readdressed(target=target, further=True, route=share)
             held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on(party, onward, care, held_up, batch.target)
+            self._postroom.pass_on((party,), onward, pending, held_up, batch.target)
         if delegation.unknown:
-            care = pending.share() if pending is not None else None
             waiting = batch.readdressed(target=FREE if free else ON_TREE, route=delegation.unknown)
-            self._wait(waiting, care, self._postroom.now_us)
+            self._wait(waiting, pending, self._postroom.now_us)
             if self._lobby_bytes > LOBBY_BYTES_MAX:
                 self._bottleneck.hold_up(source)
 
-    def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
-        """The link that took this copy has gone, or it has waited since then: its set is split anew."""
+    def again(self, batch: PublicationBatch, care: Pending | None, since_us: int | None = None) -> None:
+        """The link that took this copy has gone, or it has waited since then: its set is split anew.
+
+        Those who take over have shares of what is waited for, beside the one that there was.
+        """
         free = bool(batch.target)
         delegation = self._split(batch.route, batch.hops, free=free)
-        copies = self._copies(delegation, batch.hops, free=free)
+        for party, share, target in self._copies(delegation, batch.hops, free=free):
+            self._postroom.pass_on((party,), batch.readdressed(target=target, route=share), care, None)
         unknown = delegation.unknown
-        if not copies and not unknown:
-            if care is not None:
-                care()
-            return
-        cares = iter(shared_care(care, len(copies) + bool(unknown)))
-        for party, share, target in copies:
-            readdressed = batch.readdressed(target=target, route=share)
-            self._postroom.pass_on(party, readdressed, next(cares), None)
         if unknown:
             since_us = self._postroom.now_us if since_us is None else since_us
-            self._wait(batch.readdressed(target=batch.target, route=unknown), next(cares), since_us)
+            self._wait(batch.readdressed(target=batch.target, route=unknown), care, since_us)
 
     def leave(self, party: Party) -> None:
         """The connection to a neighbour was given up: what may take any link takes another, if it can."""
         if isinstance(party, Link):
             for batch, care in party.channel.withdraw_waiting(FREE):
                 self.again(batch, care)
+                self._postroom.settlement.settle(care)
 
     # What is done here.
 
@@ -246,16 +239,14 @@ class DelegatedDesk:
 
     # What is for brokers out of sight.
 
-    def _wait(self, batch: PublicationBatch, care: Release | None, since_us: int) -> None:
+    def _wait(self, batch: PublicationBatch, care: Pending | None, since_us: int) -> None:
         # Whoever made the set may have heard of a new broker sooner than we do.
         over = self._postroom.now_us - since_us >= self._postroom.settings.recovery_us_max
         if (over and self._knows_all()) or (care is None and self._lobby_bytes > LOBBY_BYTES_MAX):
             # They have left the network, and their subscriptions with them.
             self._postroom.counters.dropped += len(batch)
-            if care is not None:
-                care()
             return
-        self._lobby.append((batch, care, since_us))
+        self._lobby.append((batch, care.share() if care is not None else None, since_us))
         self._lobby_bytes += batch.size
 
     def look_again(self) -> None:
@@ -264,6 +255,7 @@ class DelegatedDesk:
         self._lobby_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)
+            self._postroom.settlement.settle(care)
         if self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
             self._postroom.open(self._bottleneck)
 

@@ -18,7 +18,8 @@ from braid.broker.log_reading import LogReading
 from braid.broker.on_subscribe import REASON_LENGTH_MAX, unreached
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
-from braid.broker.store_work import StoreWork
+from braid.broker.settling import Pending
+from braid.broker.store_work import Answer, Appended, StoreWork
 from braid.broker.stored_rows import StoredRows
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
 from braid.protocol.epochs import EpochHistory
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
-    from braid.broker.settling import Pending
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
@@ -91,7 +91,10 @@ class DurableDesk:
         self.principal_of: Callable[[str], Principal | None] = lambda name: None
         """Whom a name stands for at present; None for nobody."""
         self.reading = LogReading(postroom, subscriptions, self._require_reader)
-        self.work = StoreWork(postroom)
+        self.work = StoreWork(
+            postroom,
+            {Pending: postroom.settlement.settle, Appended: self._appended, Answer: self._answer},
+        )
         self.stored = StoredRows(postroom, self.work, self._limits_of)
         self._memory = {
             "window": settings.overtaking_max,
@@ -270,11 +273,12 @@ class DurableDesk:
         log.next_to_send = max(log.acknowledged + 1, resume_after + 1, log.first_offset)
 
     def _answer_when_safe(self, client: Client, answer: Done, log: DurableLog) -> None:
-        def answered() -> None:
-            self._postroom.tell(client, answer)
-            self.reading.feed(log)
+        self.work.when_safe(Answer(client, answer, log))
 
-        self.work.when_safe(answered)
+    def _answer(self, answer: Answer) -> None:
+        self._postroom.tell(answer.client, answer.message)
+        if answer.log is not None:
+            self.reading.feed(answer.log)
 
     def _unreached(
         self, client: Client, message: SubscribeDurable, log: DurableLog, error: RequestRefusedError
@@ -378,7 +382,7 @@ class DurableDesk:
         self._secrets_aside.pop(key, None)
         self.set_aside.pop(key, None)
         self.work.ask(DeleteLog(key))
-        self.work.when_safe(partial(self._postroom.tell, client, Done(message.request)))
+        self.work.when_safe(Answer(client, Done(message.request)))
 
     def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
@@ -443,7 +447,7 @@ class DurableDesk:
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
         self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
-        self.work.when_safe(partial(self._appended, log, first, rows, size))
+        self.work.when_safe(Appended(log, first, rows, size))
         if log.forgotten:
             self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
@@ -455,7 +459,8 @@ class DurableDesk:
             # A link carries what others publish for others, too: it is held up only where memory must be.
             self.pressure.stores(source)
 
-    def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
+    def _appended(self, appended: Appended) -> None:
+        log, first, rows, size = appended
         self.unsafe_bytes -= size
         log.safe_offset = first + len(rows)
         log.tail.extend(enumerate(rows, first))

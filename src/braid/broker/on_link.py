@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Party, Release
+    from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
+    from braid.broker.settling import Pending
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Hello, Welcome
 
@@ -84,7 +85,7 @@ class LinkDesk:
         """Called when a neighbour has said everything that it knows."""
         self.when_dropped: Callable[[Link], None] = _nothing_about
         """Called when a link is no more, whatever the reason."""
-        self.when_stranded: Callable[[PublicationBatch, Release | None], None] = _nothing_stranded
+        self.when_stranded: Callable[[PublicationBatch, Pending | None], None] = _nothing_stranded
         """Called with a copy for a set of brokers that waited for a link that is no more."""
         self.when_reach: Callable[[], None] = _nothing
         """Called when there may be a way to other brokers than before."""
@@ -282,8 +283,8 @@ class LinkDesk:
         self.when_complete(link)
         self.holding -= 1
         link.channel.holding = link.channel.passing = False
-        for release in link.channel.refilter(partial(self._wanted, link)):
-            release()
+        for care in link.channel.refilter(partial(self._wanted, link)):
+            self._postroom.settlement.settle(care)
         self._postroom.caught_up(link)
         self._postroom.changed(link)
         link.unknown = False
@@ -326,9 +327,8 @@ class LinkDesk:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.channel.holding else self._wanted(link, batch)
                     if wanted is not None:
-                        self._postroom.pass_on(link, wanted, care, None)
-                    elif care is not None:
-                        care()
+                        self._postroom.pass_on((link,), wanted, care, None)
+                    self._postroom.settlement.settle(care)
             self._postroom.forget(stranger)
 
     def tell_completeness(self) -> None:
@@ -499,8 +499,7 @@ class LinkDesk:
                 self.when_stranded(batch, care)
             elif elsewhere:
                 self.when_stranded(batch.readdressed(route=packed_destinations([digest_of(name)])), care)
-            elif care is not None:
-                care()
+            self._postroom.settlement.settle(care)
 
     def prefer(self, link: Link, dialled: bool) -> bool:
         """Two connections to one neighbour: whether the new one replaces the one that is there.
@@ -531,7 +530,5 @@ def _nothing_about(link: Link) -> None:
     """Nobody wants to hear."""
 
 
-def _nothing_stranded(batch: PublicationBatch, care: Release | None) -> None:
+def _nothing_stranded(batch: PublicationBatch, care: Pending | None) -> None:
     """Nobody takes care of it."""
-    if care is not None:
-        care()

@@ -15,7 +15,7 @@ import numpy as np
 from braid.broker.discards import Discards
 from braid.broker.joining import joined
 from braid.broker.parties import Client, Link, SoftLink
-from braid.broker.settling import Pending, Unsettled
+from braid.broker.settling import Pending, Unsettled, WaitingFor
 from braid.broker.ways import Ways
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.publication import checked_attributes
@@ -26,7 +26,7 @@ from braid.protocol.effects import Pause
 from braid.protocol.messages import PublishRefused, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from braid.broker.on_delegated import DelegatedDesk
     from braid.broker.on_durable import DurableDesk
@@ -80,30 +80,44 @@ class PublishDesk:
         self._links = links
         self._mesh = mesh
         self._delegated = delegated
-        self._sources = self.ways.sources
         self._is_new = self.seen.is_new
         self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
+        self._settle = postroom.settlement.settle
+        postroom.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
+        postroom.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
         self.discards = Discards(postroom, self.seen, self._unsettled)
         durables.discards = self.discards
 
     # Arrivals.
 
-    def take_in(self, party: Party, frames: Sequence[Frame]) -> bool:
+    def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> bool:
         """Route what has come, if it is nothing but publications from which nothing else can follow.
 
         Otherwise nothing has happened yet, and False is returned.
         """
-        for _, body in frames:
-            if type(body) is not PublicationBatch:
-                return False
-        source = self._sources.get(party) or self.ways.source(party)
         client = source.client
-        if not source.simple or (client is not None and client.unrouted):
+        if client is not None and (client.unrouted or not source.simple):
             return False
-        self._arrived(source, frames)
+        batch: Any = None
+        for _, batch in frames:
+            if type(batch) is not PublicationBatch:
+                return False
+        party = source.party
         channel = source.channel
+        self._postroom.now_us = party.heard_at_us = now_us
+        party.pinged = False
+        way = source.ways.get(batch.memo) if len(frames) == 1 and batch.count == 1 else None
+        if way is None or batch.flags or batch.route or client is not None or batch.hops >= self._hops_max:
+            self._arrived(source, frames)
+        elif channel.accept(frames[0]):
+            # Its way is known from others that match the same. In most simulations, that is nearly all.
+            if self._is_new(batch.publisher, batch.first):
+                way.uses += 1
+                self._follow(party, ((batch, None),), way)
+            else:
+                self._new_part(party, batch, _NO_ROWS, None)
         if channel.due or not channel.telling or party.line.waiting:
             self._postroom.arrived(party)
         else:
@@ -116,12 +130,10 @@ class PublishDesk:
 
     def _arrived(self, source: Source, frames: Sequence[Frame]) -> None:
         accept = source.channel.accept
-        new = frames
-        if len(frames) > 1:
-            new = [frame for frame in frames if accept(frame)]
-        elif not accept(frames[0]):
-            return
-        batches = joined(new)
+        if len(frames) == 1:
+            batches: Iterable[tuple[int, Any]] = frames if accept(frames[0]) else ()
+        else:
+            batches = joined([frame for frame in frames if accept(frame)])
         if source.client is not None:
             self._from_client(source.client, batches)
             return
@@ -135,7 +147,7 @@ class PublishDesk:
             if batch.route:
                 delegated = True
                 if pending is not None:
-                    pending.follow(self._tells_settled(source.party, sequence))
+                    pending.apart = _session(source.party)
             arrivals.append((batch, pending))
         if delegated:
             self._some_delegated(source, arrivals)
@@ -148,7 +160,7 @@ class PublishDesk:
 
     # From clients.
 
-    def _from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _from_client(self, client: Client, frames: Iterable[tuple[int, PublicationBatch]]) -> None:
         """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
         rows = size = 0
         for _, batch in frames:
@@ -304,21 +316,26 @@ class PublishDesk:
             else:
                 self._route(source, list(run))
 
-    def _tells_settled(self, link: Party, sequence: int) -> Callable[[], None]:
-        """Tell that one frame is settled, whatever is before it.
+    def _frame_settled(self, pending: Pending) -> None:
+        """All of a frame is settled: whoever sent it hears so.
 
         Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
-        each other for ever; along the tree that cannot be. What is behind such a copy does not wait for it
-        either, or what keeps to the tree would wait for what does not: `SettleLine.done_apart`.
+        each other for ever; along the tree that cannot be. So each is told by itself. What is behind such a
+        copy does not wait for it either, or what keeps to the tree would wait for what does not:
+        `SettleLine.done_apart`.
         """
-        session = link.session if isinstance(link, Link) else 0
+        party = pending.party
+        if party is not None:
+            party.line.done(pending)
+            if pending.apart == _session(party) and pending.key > party.channel.settled:
+                self._postroom.tell(party, Settled([pending.key]))
+        self._unsettled.forget(pending)
 
-        def tell() -> None:
-            current = not isinstance(link, Link) or link.session == session
-            if current and sequence > link.channel.settled:
-                self._postroom.tell(link, Settled([sequence]))
-
-        return tell
+    def _settle_all(self, pending: Pending | None) -> None:
+        """Everybody concerned has been found, and has a share of what is waited for."""
+        if pending is not None:
+            self._settle(pending.here)
+            self._settle(pending)
 
     def tell_apart(self, party: Party) -> None:
         """Tell which frames are settled behind one that has been waited for too long."""
@@ -337,9 +354,8 @@ class PublishDesk:
             if self._delegated.arrived(link, batch, pending):
                 # What was delivered here before may not be safe yet.
                 for first in earlier:
-                    first.follow(pending.share())
-        if pending is not None:
-            pending.release()
+                    pending.wait_for(first)
+        self._settle(pending)
 
     def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
@@ -350,9 +366,9 @@ class PublishDesk:
         except PublicationError:
             arrivals = self._without_impossible(source, arrivals)
             way = self.ways.here(arrivals)
-        self._hand_over(source, arrivals, None, way, delegated=True)
-        if pending is not None and pending.here is not None:
-            pending.here.release()
+        self._hand_over(source, arrivals, way, delegated=True)
+        if pending is not None:
+            self._settle(pending.here)
 
     def _wait_here(self, batch: PublicationBatch, pending: Pending | None) -> None:
         """Wait for destinations of this broker by themselves.
@@ -362,11 +378,11 @@ class PublishDesk:
         in any direction.
         """
         if pending is not None and self._mesh.sees_far:
-            here = pending.here = Pending()
-            here.follow(pending.share())
+            here = pending.here = Pending(WaitingFor.HERE, pending.party)
+            pending.wait_for(here)
             # What was delivered here for another copy may not be safe yet.
             for earlier in self._unsettled_here.of(batch.publisher, batch.sequences):
-                earlier.follow(here.share())
+                here.wait_for(earlier)
             self._unsettled_here.enter(batch, here)
 
     def _back_to_the_tree(self, soft: SoftLink) -> None:
@@ -374,13 +390,11 @@ class PublishDesk:
         for batch, care in soft.channel.withdraw():
             if batch.route:
                 self._delegated.again(batch, care)
-                continue
-            link = self._mesh.way_back(soft)
-            if link is not None:
-                self._postroom.pass_on(link, batch, care, None)
-            elif care is not None:
-                # Its broker has left, and with it those it stood for.
-                care()
+            else:
+                # Without that way its broker has left, and with it those it stood for.
+                link = self._mesh.way_back(soft)
+                self._postroom.pass_on([link] if link is not None else [], batch, care, None)
+            self._settle(care)
 
     # For both.
 
@@ -399,7 +413,7 @@ class PublishDesk:
                     continue
                 batch, pending = arrival = new, pending
             if pending is not None:
-                self._unsettled.enter(batch, pending, source.party)
+                self._unsettled.enter(batch, pending)
                 self._wait_here(batch, pending)
             fresh.append(arrival)
         if self._links.holding:
@@ -419,8 +433,7 @@ class PublishDesk:
         if batch.count:
             self._postroom.counters.received += batch.count
             self._looped(batch)
-        if pending is not None:
-            pending.release()
+        self._settle(pending)
         return None
 
     def _repeated(
@@ -437,7 +450,7 @@ class PublishDesk:
         if pending is not None:
             # A repeated publication is settled when its first copy is, not before.
             for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                earlier.follow(pending.share())
+                pending.wait_for(earlier)
 
     def _looped(self, batch: PublicationBatch) -> None:
         self._postroom.counters.looped += len(batch)
@@ -466,42 +479,38 @@ class PublishDesk:
             if possible:
                 self._keep_for_unknown(source.party, possible)
                 self._go(source, possible)
-            elif pending is not None:
-                _settle(pending)
+            else:
+                self._settle_all(pending)
 
     def _go(self, source: Source, arrivals: Sequence[Arrival]) -> None:
         """Let publications, all of them new, go their way."""
         party = source.party
         present = arrivals
         holding = self._links.holding
-        batch = arrivals[0][0]
-        # (What `ways.of` remembers, without the call: nearly all there is in most simulations.)
-        way = source.ways.get(batch.memo) if batch.count == 1 and not (batch.flags or holding) else None
-        if way is not None and len(arrivals) == 1:
-            way.uses += 1
-        else:
-            try:
-                way = self.ways.of(source, present, holding)
-            except PublicationError:
-                present = self._without_impossible(party, arrivals)
-                way = self.ways.of(source, present, holding)
-        ends = np.cumsum([batch.count for batch, _ in present]) if len(present) > 1 else None
-        pass_on = self._postroom.pass_on
-        for link, rows in way.links:
-            for batch, pending in present if rows is None else _chosen(present, ends, rows):
-                pass_on(link, batch.onward(), None if pending is None else pending.share(), party)
-        if way.more:
-            for route, rows in way.sets:
-                for batch, pending in present if rows is None else _chosen(present, ends, rows):
-                    self._delegated.pass_on(party, batch, route, pending, free=True)
-            if way.clients or way.logs:
-                self._hand_over(party, present, ends, way, delegated=False)
+        try:
+            way = self.ways.of(source, present, holding)
+        except PublicationError:
+            present = self._without_impossible(party, arrivals)
+            way = self.ways.of(source, present, holding)
+        self._follow(party, present, way)
         for _, pending in arrivals:
             if pending is not None:
-                _settle(pending)
+                self._settle_all(pending)
+
+    def _follow(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give everybody on the way their rows."""
+        for links, rows in way.links:
+            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+                self._postroom.pass_on(links, batch.onward(), pending, source)
+        if way.more:
+            for route, rows in way.sets:
+                for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+                    self._delegated.pass_on(source, batch, route, pending, free=True)
+            if way.clients or way.logs:
+                self._hand_over(source, arrivals, way, delegated=False)
 
     def _hand_over(
-        self, source: Party, arrivals: Sequence[Arrival], ends: IntArray | None, way: Way, *, delegated: bool
+        self, source: Party, arrivals: Sequence[Arrival], way: Way, *, delegated: bool
     ) -> None:
         """Give clients and logs of this broker their rows.
 
@@ -509,16 +518,14 @@ class PublishDesk:
         """
         may_be_known = not delegated and len(self._delegated.delivered) > 0
         counters = self._postroom.counters
-        pass_on = self._postroom.pass_on
-        for destination, rows in way.clients:
-            some = arrivals if rows is None else _chosen(arrivals, ends, rows)
+        for clients, number, rows in way.clients:
+            some = arrivals if rows is None else _chosen(arrivals, rows)
             for batch, pending in self._not_delivered(some) if may_be_known else some:
-                counters.delivered += batch.count
-                care = None if pending is None else (pending.here or pending).share()
-                copy = batch.delivery(destination.number)
-                pass_on(destination.client, copy, care, source, batch.target)
+                counters.delivered += batch.count * len(clients)
+                local = None if pending is None else pending.here or pending
+                self._postroom.pass_on(clients, batch.delivery(number), local, source, batch.target)
         for log, rows in way.logs:
-            some = arrivals if rows is None else _chosen(arrivals, ends, rows)
+            some = arrivals if rows is None else _chosen(arrivals, rows)
             for batch, pending in self._not_delivered(some) if may_be_known else some:
                 local = None if pending is None else pending.here or pending
                 self._durables.append(log, batch, local, source)
@@ -574,15 +581,16 @@ class PublishDesk:
                     if link.channel.connected:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    self._postroom.pass_on(link, batch.onward(), pending.share(), source)
+                    self._postroom.pass_on((link,), batch.onward(), pending, source)
 
 
-def _chosen(arrivals: Sequence[Arrival], ends: IntArray | None, rows: IntArray) -> Sequence[Arrival]:
-    """Some rows of batches that are routed together; `ends`: how many rows there are up to each of them."""
-    if ends is None:
+def _chosen(arrivals: Sequence[Arrival], rows: IntArray) -> Sequence[Arrival]:
+    """Some rows of batches that are routed together."""
+    if len(arrivals) == 1:
         batch, pending = arrivals[0]
         return [(batch.select(rows), pending)]
-    if ends[-1] == len(arrivals):  # of many publishers, each a single one
+    ends = np.cumsum([batch.count for batch, _ in arrivals])
+    if ends[-1] == len(arrivals):  # each a single one, perhaps of as many publishers
         return [arrivals[row] for row in rows.tolist()]
     chosen: list[Arrival] = []
     begin = 0
@@ -596,11 +604,9 @@ def _chosen(arrivals: Sequence[Arrival], ends: IntArray | None, rows: IntArray) 
     return chosen
 
 
-def _settle(pending: Pending) -> None:
-    """Everybody concerned has been found, and has a share of what is waited for."""
-    if pending.here is not None:
-        pending.here.release()
-    pending.release()
+def _session(party: Party) -> int:
+    """The session that a broker's frames are of; a soft link has only one."""
+    return party.session if isinstance(party, Link) else 0
 
 
 def _has_route(arrival: Arrival) -> bool:

@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS
-from braid.broker.confirmations import Installation, Installations
+from braid.broker.confirmations import Countdown, Installation, Installations
 from braid.broker.parties import Client, ClientDestination, Link, class_of
-from braid.broker.settling import Pending
 from braid.errors import FilterError, RequestRefusedError, UnreachedError
 from braid.language import Filter
 from braid.language.memory import Memory
@@ -530,11 +529,10 @@ class SubscriptionDesk:
 
     def when_confirmed(self, links: Iterable[Link], done: Callable[[], None]) -> None:
         """Call `done` once these links have confirmed all advertisements they were told so far."""
-        pending = Pending()
+        countdown = Countdown(done)
         for link in links:
-            link.outstanding.follow(pending.share(), session=bool(link.agreed))
-        pending.follow(done)
-        pending.release()
+            link.outstanding.follow(countdown.one_more(), session=bool(link.agreed))
+        countdown.one_less()
 
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""

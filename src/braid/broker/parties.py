@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from braid.broker.access import ANONYMOUS
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Outstanding
-from braid.broker.settling import Pending, SettleLine, shared_care
+from braid.broker.settling import Pending, SettleLine, divided_care
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 from braid.protocol.incoming import STREAM_FIRST
 from braid.protocol.publisher_names import PublisherNames
@@ -74,9 +74,9 @@ class Party:
         """`classes`: how many credit classes there are of what it sends."""
         self.name = name
         self.connection: int | None = None
-        self.channel: Channel[Release] = Channel(settings, classes)
-        self.channel.divide_care = shared_care
-        self.line = SettleLine(self.channel, lambda: changed(self))
+        self.channel: Channel[Pending] = Channel(settings, classes)
+        self.channel.divide_care = divided_care
+        self.line = SettleLine(self, changed)
         self.outside: list[Message] = []
         """Messages that are not part of the channel, to be sent with the next write."""
         self.again: list[Frame] = []

@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
-from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
+from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party
 from braid.broker.quotas import Quotas
+from braid.broker.settling import Settlement
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from braid.broker.settings import BrokerSettings
+    from braid.broker.settling import Pending
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message
@@ -79,6 +81,8 @@ class Postroom:
         self.counters = Counters()
         self.quotas = Quotas()
         """What each principal has of what it may have only so much of."""
+        self.settlement = Settlement()
+        """What becomes of those who wait until publications are safe."""
         self.now_us = 0
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
@@ -147,7 +151,7 @@ class Postroom:
         elif not channel.telling:
             self.acknowledge_later(party)
 
-    def offer(self, party: Party, body: Body, care: Release | None) -> None:
+    def offer(self, party: Party, body: Body, care: Pending | None) -> None:
         """Put something in line that somebody may care for."""
         party.channel.offer(body, care)
         self._changed[party] = None
@@ -161,36 +165,47 @@ class Postroom:
 
     def pass_on(
         self,
-        party: Party,
+        parties: Iterable[Party],
         batch: PublicationBatch,
-        care: Release | None,
+        pending: Pending | None,
         source: Party | None,
         source_class: int = 0,
     ) -> None:
-        """Send publications, or put them in line, and hold up their source if the party is behind.
+        """Send publications to each of these, or put them in line there, and hold up their source where one
+        is behind.
 
-        `source_class` is the credit class in which they came from there. Nobody waits for a link because of
-        copies that may take any link: `has_room` says beforehand whether there is room for them.
+        Each has a share of what is waited for. `source_class` is the credit class in which they came. Nobody
+        waits for a link because of copies that may take any link: `has_room` says beforehand whether there is
+        room for them.
         """
-        channel = party.channel
-        connection = party.connection
-        # What was said outside the channel, and what is said again, goes first.
-        if (
-            connection is not None
-            and not (party.outside or party.again)
-            and (frame := channel.send(batch, care)) is not None
-        ):
-            frames = self._writes.get(connection)
-            if frames is None:
-                frames = self._writes[connection] = [frame]
-                self.effects.append(Send(connection, frames))
+        effects, writes = self.effects, self._writes
+        for party in parties:
+            if pending is not None:
+                pending.shares += 1
+            channel = party.channel
+            connection = party.connection
+            # What was said outside the channel, and what is said again, goes first.
+            if (
+                connection is not None
+                and not (party.outside or party.again)
+                and (frame := channel.send(batch, pending)) is not None
+            ):
+                frames = writes.get(connection)
+                if frames is None:
+                    frames = writes[connection] = [frame]
+                    effects.append(Send(connection, frames))
+                else:
+                    frames.append(frame)
+                if not channel.unsettled_bytes and self._roomy:
+                    continue  # too little was sent for the bound to matter
             else:
-                frames.append(frame)
-            if self._roomy and not channel.unsettled_bytes:
-                return  # too little was sent for the bound to matter
-        else:
-            channel.offer(batch, care)
-            self._changed[party] = None
+                channel.offer(batch, pending)
+                self._changed[party] = None
+            self._bound(party, batch, source, source_class)
+
+    def _bound(self, party: Party, batch: PublicationBatch, source: Party | None, source_class: int) -> None:
+        """Keep what waits for a party within its bound."""
+        channel = party.channel
         if isinstance(party, Client):
             self._bound_client(party, batch.target, source, source_class)
         elif not batch.target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
@@ -199,7 +214,7 @@ class Postroom:
             if channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
                 self._hold_up(source, source_class, party)
 
-    def _drop_oldest(self, channel: Channel[Release]) -> None:
+    def _drop_oldest(self, channel: Channel[Pending]) -> None:
         """Keep what is not acknowledged delivery within the bound of a link that is down."""
         others_bytes = channel.waiting_bytes - channel.waiting_bytes_of(0)
         kept_bytes = channel.backlog_bytes_of(0) - channel.waiting_bytes_of(0)
@@ -324,8 +339,7 @@ class Postroom:
         left_out, party.channel.left_out = party.channel.left_out, []
         for batch, care in left_out:
             self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
-            if care is not None:
-                care()
+            self.settlement.settle(care)
 
     def leave_out(self, party: Party, publisher: str, sequences: list[int], record_bytes: int) -> None:
         """Publications are too large for what a party reads."""

@@ -50,21 +50,25 @@ class Way:
 
     def __init__(
         self,
-        links: Sequence[tuple[Party, Rows]],
-        clients: Sequence[tuple[ClientDestination, Rows]],
+        links: Sequence[tuple[Sequence[Party], Rows]],
+        clients: Sequence[tuple[Sequence[Party], int, Rows]],
         logs: Sequence[tuple[Hashable, Rows]],
         sets: Sequence[tuple[bytes, Rows]],
         meant: Sequence[tuple[str, int]],
         rows: int,
     ) -> None:
         self.links = tuple(links)
+        """Those who get the same rows are together."""
         self.clients = tuple(clients)
+        """With their delivery classes; those who get the same rows in the same class are together."""
         self.logs = tuple(logs)
         self.sets = tuple(sets)
         """Sets of brokers that they are delegated to."""
         self.meant = tuple(meant)
         """How many of them forwarding means for which links and candidates."""
-        self.forwarded = sum(rows if chosen is None else len(chosen) for _, chosen in links)
+        self.forwarded = sum(
+            [len(parties) * (rows if chosen is None else len(chosen)) for parties, chosen in links]
+        )
         """How many copies go to links, those for sets not counted."""
         self.more = bool(sets or clients or logs)
         """Whether there is more to do than to pass them on to links."""
@@ -128,8 +132,8 @@ class Ways:
             self.forwarding = multipath
             mesh.bind(multipath)
         self._version = self.forwarding.version
-        self.sources: dict[Party, Source] = {}
-        """Those that publications came from since something last changed."""
+        self.sources: dict[int, Source] = {}
+        """Those that publications came from since something last changed, by their connections."""
         self._needs_no_look = needs_no_look
         self.stopwatch: Callable[[], int] | None = None
         """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
@@ -141,10 +145,13 @@ class Ways:
 
     def source(self, party: Party) -> Source:
         """A party that publications come from."""
-        source = self.sources.get(party)
+        connection = party.connection
+        source = self.sources.get(connection) if connection is not None else None
         if source is None:
             source = Source(party, simple=not isinstance(party, Client) or self._needs_no_look(party))
-            self.sources[party] = source
+            # What somebody has left behind comes once, and is counted at once.
+            if connection is not None:
+                self.sources[connection] = source
         return source
 
     # Ways.
@@ -195,6 +202,8 @@ class Ways:
             source.different.clear()
             ways.clear()
         found = self._found(source.party, reached, 1)
+        if source.party.connection is None:
+            return found
         way = ways[batch.memo] = source.different.setdefault(found, found)
         way.kept = True
         return way
@@ -244,20 +253,31 @@ class Ways:
         meant: Sequence[tuple[str, int]] = (),
         without_held: bool = False,
     ) -> Way:
-        links: list[tuple[Party, Rows]] = []
-        clients: list[tuple[ClientDestination, Rows]] = []
+        # Those who get all rows are together, at the place of the first of them.
+        links: dict[Hashable, tuple[list[Party], Rows]] = {}
+        clients: dict[Hashable, tuple[list[Party], int, Rows]] = {}
         logs: list[tuple[Hashable, Rows]] = []
         for destination, chosen in hops:
             wanted = None if chosen is not None and len(chosen) == rows else chosen
             if isinstance(destination, str):
                 link = self._mesh.party(destination)
                 if not (without_held and link.channel.holding):
-                    links.append((link, wanted))
+                    key = None if wanted is None else destination
+                    links.setdefault(key, ([], wanted))[0].append(link)
             elif not isinstance(destination, ClientDestination):
                 logs.append((destination, wanted))
             elif destination.client.connection is not None:  # otherwise it has left
-                clients.append((destination, wanted))
-        return Way(links, clients, logs, sets, meant, rows)
+                number = destination.number
+                place = number if wanted is None else destination
+                clients.setdefault(place, ([], number, wanted))[0].append(destination.client)
+        return Way(
+            [(tuple(parties), wanted) for parties, wanted in links.values()],
+            [(tuple(parties), number, wanted) for parties, number, wanted in clients.values()],
+            logs,
+            sets,
+            meant,
+            rows,
+        )
 
     def forget(self) -> None:
         """Something happens that could change the ways."""

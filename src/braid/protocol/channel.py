@@ -68,6 +68,7 @@ class Channel(Waiting[Care]):
         "_cares",
         "_peer_received",
         "_peer_settled",
+        "_resend_bytes_max",
         "_sent",
         "_unacknowledged",
         "_unsettled",
@@ -90,6 +91,7 @@ class Channel(Waiting[Care]):
         self.connected = False
         self.writable = True
         # Sending.
+        self._resend_bytes_max = settings.resend_bytes_max
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
         self._unsettled: OrderedDict[int, Body] = OrderedDict()
@@ -141,7 +143,7 @@ class Channel(Waiting[Care]):
         """
         open_classes = [each for each in self._sending.values() if each.waiting]
         blocked_at = self._order + 1
-        resend_bytes_max = self.settings.resend_bytes_max
+        resend_bytes_max = self._resend_bytes_max
         # What follows a publication that is held must not overtake it if the publisher is the same.
         held_publishers: set[str] = set()
         while open_classes:
@@ -222,7 +224,7 @@ class Channel(Waiting[Care]):
             or self._messages
             or self.holding
             or not (self.connected and self.writable)
-            or under_way > self.settings.resend_bytes_max
+            or under_way > self._resend_bytes_max
         ):
             return None
         sending.room -= size
