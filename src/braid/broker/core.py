@@ -31,6 +31,7 @@ from braid.broker.streams import StreamDesk
 from braid.broker.turns import Turns
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
+from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.effects import Close
 from braid.protocol.inputs import (
     Closed,
@@ -139,7 +140,8 @@ class BrokerCore:
             settings, self._postroom, self._subscriptions, epoch=incarnation, kept=store is not None
         )
         self._mesh = MeshDesk(settings, self._postroom, self._links)
-        self._delegated = DelegatedDesk(self._postroom, self._links, self._mesh)
+        seen = DuplicateFilter(window=settings.overtaking_max)
+        self._delegated = DelegatedDesk(self._postroom, self._links, self._mesh, seen)
         self._publish = PublishDesk(
             settings.hops_max,
             self._postroom,
@@ -148,9 +150,11 @@ class BrokerCore:
             self._links,
             self._mesh,
             self._delegated,
+            seen,
         )
         self._store_work = self._durables.work
         self._ways = self._publish.ways
+        self._sources = self._ways.sources
         self._ways.stopwatch = stopwatch
         identities = Identities(settings.broker_id, store)
         self._acquaintances = Acquaintances(identities, self._links.dialling, self._durables.keep)
@@ -265,7 +269,7 @@ class BrokerCore:
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._deadline_us and type(stimulus) is Received:
-            source = self._ways.sources.get(stimulus.connection) or self._source(stimulus.connection)
+            source = self._sources.get(stimulus.connection) or self._source(stimulus.connection)
             try:
                 if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
                     if self._store_work.asked:

@@ -44,13 +44,15 @@ LOBBY_BYTES_MAX = 64 * 1024 * 1024
 class DelegatedDesk:
     """Passes on copies for sets of destinations."""
 
-    def __init__(self, postroom: Postroom, links: LinkDesk, mesh: MeshDesk) -> None:
+    def __init__(
+        self, postroom: Postroom, links: LinkDesk, mesh: MeshDesk, seen_on_tree: DuplicateFilter
+    ) -> None:
+        """`seen_on_tree`: what has been here as a copy along the tree."""
         self.deliver_here: Callable[[Party, PublicationBatch, Pending | None], None] = _nowhere
         """Called with what is for clients of this broker."""
-        self.seen_on_tree: Callable[[str, int], bool] = lambda publisher, sequence: False
-        """Whether a publication has been here as a copy along the tree."""
         self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
         """What was delivered here for a set."""
+        self._seen_on_tree = seen_on_tree
         self._postroom = postroom
         self._links = links
         self._mesh = mesh
@@ -86,15 +88,22 @@ class DelegatedDesk:
                 some.append((digest, wanted))
         if not some:
             return [(packed_destinations(everywhere), None)] if everywhere else []
-        members: list[list[int]] = [list(everywhere) for _ in range(rows)]
-        for digest, wanted in some:
-            for row in wanted.tolist():
-                members[row].append(digest)
-        by_set: dict[bytes, list[int]] = {}
-        for row, digests in enumerate(members):
-            if digests:
-                by_set.setdefault(packed_destinations(digests), []).append(row)
-        return [(packed, np.array(chosen, np.int64)) for packed, chosen in by_set.items()]
+        # One column for each broker: rows that look the same have the same set.
+        wants = np.zeros((rows, len(some)), np.bool_)
+        for column, (_, wanted) in enumerate(some):
+            wants[wanted, column] = True
+        digests = [digest for digest, _ in some]
+        octets = np.packbits(wants, axis=1)
+        _, firsts, which = np.unique(octets, axis=0, return_index=True, return_inverse=True)
+        found: list[tuple[bytes, IntArray | None]] = []
+        for number in np.argsort(firsts).tolist():
+            members = everywhere + [
+                digests[column] for column in np.flatnonzero(wants[firsts[number]]).tolist()
+            ]
+            if members:
+                chosen = np.flatnonzero(which.reshape(-1) == number)
+                found.append((packed_destinations(members), chosen if len(chosen) < rows else None))
+        return found
 
     # What arrives as a set, or has just been made one.
 
@@ -166,7 +175,7 @@ class DelegatedDesk:
                 digests = packed_destinations([digest_of(broker)])
                 onward = batch.readdressed(target=ON_TREE, further=True, route=digests)
                 held_up = self._waits_for(source, link, ON_TREE)
-                self._postroom.pass_on((link,), onward, pending, held_up, batch.target)
+                self._postroom.pass_on((link,), [(onward, pending)], held_up, batch.target)
 
     def pass_on(
         self, source: Party, batch: PublicationBatch, route: bytes, pending: Pending | None, *, free: bool
@@ -180,7 +189,7 @@ class DelegatedDesk:
             self._postroom.counters.forwarded += len(batch)
             onward = batch.readdressed(target=target, further=True, route=share)
             held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on((party,), onward, pending, held_up, batch.target)
+            self._postroom.pass_on((party,), [(onward, pending)], held_up, batch.target)
         if delegation.unknown:
             waiting = batch.readdressed(target=FREE if free else ON_TREE, route=delegation.unknown)
             self._wait(waiting, pending, self._postroom.now_us)
@@ -195,7 +204,8 @@ class DelegatedDesk:
         free = bool(batch.target)
         delegation = self._split(batch.route, batch.hops, free=free)
         for party, share, target in self._copies(delegation, batch.hops, free=free):
-            self._postroom.pass_on((party,), batch.readdressed(target=target, route=share), care, None)
+            readdressed = batch.readdressed(target=target, route=share)
+            self._postroom.pass_on((party,), [(readdressed, care)], None)
         unknown = delegation.unknown
         if unknown:
             since_us = self._postroom.now_us if since_us is None else since_us
@@ -212,30 +222,26 @@ class DelegatedDesk:
 
     def _not_delivered(self, batch: PublicationBatch) -> PublicationBatch | None:
         """The rows that clients here have not had."""
-        publisher = batch.publisher
-        fresh = [
-            row
-            for row, sequence in enumerate(_sequences(batch))
-            if not self.seen_on_tree(publisher, sequence) and self.delivered.is_new(publisher, sequence)
-        ]
-        self._postroom.counters.duplicates += len(batch) - len(fresh)
-        if not fresh:
-            return None
-        return batch if len(fresh) == len(batch) else batch.select(np.array(fresh, np.int64))
+        unseen = self._without(self._seen_on_tree, batch)
+        fresh = None
+        if unseen is not None:
+            rows = self.delivered.new_in(unseen)
+            fresh = unseen if rows is None else _selected(unseen, rows)
+        self._postroom.counters.duplicates += len(batch) - (fresh.count if fresh is not None else 0)
+        return fresh
 
     def not_delivered_for_a_set(self, batch: PublicationBatch) -> PublicationBatch | None:
         """Of a copy along the tree, the rows that clients here have not had for a set."""
+        return self._without(self.delivered, batch)
+
+    def _without(self, seen: DuplicateFilter, batch: PublicationBatch) -> PublicationBatch | None:
+        """The rows that were not seen there."""
         publisher = batch.publisher
-        if self.delivered.highest(publisher) is None:
+        if batch.count == 1:
+            return None if seen.has(publisher, batch.first) else batch
+        if seen.highest(publisher) is None:
             return batch
-        fresh = [
-            row
-            for row, sequence in enumerate(_sequences(batch))
-            if not self.delivered.has(publisher, sequence)
-        ]
-        if not fresh:
-            return None
-        return batch if len(fresh) == len(batch) else batch.select(np.array(fresh, np.int64))
+        return _selected(batch, np.flatnonzero(~seen.has_rows(publisher, batch.sequences)))
 
     # What is for brokers out of sight.
 
@@ -263,9 +269,10 @@ class DelegatedDesk:
         return self._links.ready and not self._links.holding
 
 
-def _sequences(batch: PublicationBatch) -> list[int]:
-    # Most have one row, which needs no array.
-    return [batch.first] if batch.count == 1 else batch.sequences.tolist()
+def _selected(batch: PublicationBatch, rows: IntArray) -> PublicationBatch | None:
+    if not len(rows):
+        return None
+    return batch if len(rows) == len(batch) else batch.select(rows)
 
 
 def _nowhere(source: Party, batch: PublicationBatch, pending: Pending | None) -> None:

@@ -10,6 +10,8 @@ import hmac
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
@@ -421,16 +423,16 @@ class DurableDesk:
         if not isinstance(destination, DurableLog):
             raise TypeError(f"{destination!r} is no destination of this broker")
         log = destination
-        is_new, publisher = log.stored.is_new, batch.publisher
+        publisher = batch.publisher
+        fresh = log.stored.new_in(batch)
+        new = batch if fresh is None else batch.select(fresh)
         rows = [
             LogRow(publisher, sequence, record)
-            for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
-            if is_new(publisher, sequence)
+            for sequence, record in zip(new.sequences.tolist(), new.records(), strict=True)
         ]
-        if len(rows) < len(batch) and self.discards is not None:
-            stored = {row.sequence for row in rows}
-            others = [each for each in batch.sequences.tolist() if each not in stored]
-            self.discards.in_log(source, batch, log.stored, others)
+        if fresh is not None and self.discards is not None:
+            others = np.setdiff1d(batch.sequences, new.sequences)
+            self.discards.in_log(source, batch, log.stored, others.tolist())
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:

@@ -327,7 +327,7 @@ class LinkDesk:
                 for batch, care in stranger.channel.withdraw():
                     wanted = batch if link.channel.holding else self._wanted(link, batch)
                     if wanted is not None:
-                        self._postroom.pass_on((link,), wanted, care, None)
+                        self._postroom.pass_on((link,), [(wanted, care)], None)
                     self._postroom.settlement.settle(care)
             self._postroom.forget(stranger)
 

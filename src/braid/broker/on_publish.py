@@ -21,7 +21,6 @@ from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedEr
 from braid.language.publication import checked_attributes
 from braid.language.values import Range
 from braid.protocol import PublicationBatch
-from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.effects import Pause
 from braid.protocol.messages import PublishRefused, Settled
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
     from braid.protocol import Frame
+    from braid.protocol.duplicates import DuplicateFilter
 
 __all__ = ["PublishDesk"]
 
@@ -50,8 +50,6 @@ LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 
 # Numbers in one message about frames that are settled apart.
 SETTLED_FRAMES_MAX = 10_000
-
-_NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
 class PublishDesk:
@@ -66,11 +64,11 @@ class PublishDesk:
         links: LinkDesk,
         mesh: MeshDesk,
         delegated: DelegatedDesk,
+        seen: DuplicateFilter,
     ) -> None:
-        self.seen = DuplicateFilter(window=postroom.settings.overtaking_max)
-        """What was here as a copy along the tree."""
+        """`seen`: what has been here as a copy along the tree."""
+        self.seen = seen
         delegated.deliver_here = self._deliver_here
-        delegated.seen_on_tree = self.seen.has
         mesh.when_lost = self._back_to_the_tree
         self.ways = Ways(postroom.counters, subscriptions.tables, mesh, delegated, self._needs_no_look)
         self._hops_max = hops_max
@@ -97,32 +95,42 @@ class PublishDesk:
 
         Otherwise nothing has happened yet, and False is returned.
         """
-        client = source.client
-        if client is not None and (client.unrouted or not source.simple):
+        batch: Any = frames[0].body if len(frames) == 1 else None
+        way = None
+        if source.client is None and type(batch) is PublicationBatch:
+            # Mostly its way is known from others that match the same.
+            way = (
+                source.ways.get(batch.memo) if batch.count == 1 and not (batch.flags or batch.route) else None
+            )
+        elif not self._nothing_else(source, frames):
             return False
-        batch: Any = None
-        for _, batch in frames:
-            if type(batch) is not PublicationBatch:
-                return False
         party = source.party
         channel = source.channel
         self._postroom.now_us = party.heard_at_us = now_us
         party.pinged = False
-        way = source.ways.get(batch.memo) if len(frames) == 1 and batch.count == 1 else None
-        if way is None or batch.flags or batch.route or client is not None or batch.hops >= self._hops_max:
+        if way is None or batch.hops >= self._hops_max:
             self._arrived(source, frames)
         elif channel.accept(frames[0]):
-            # Its way is known from others that match the same. In most simulations, that is nearly all.
             if self._is_new(batch.publisher, batch.first):
                 way.uses += 1
-                self._follow(party, ((batch, None),), way)
+                for links, _ in way.links:
+                    self._postroom.pass_on(links, ((batch.onward(), None),), party)
+                if way.more:
+                    self._follow_further(party, ((batch, None),), way)
             else:
-                self._new_part(party, batch, _NO_ROWS, None)
+                self._new_part(party, batch, np.empty(0, np.int64), None)
         if channel.due or not channel.telling or party.line.waiting:
             self._postroom.arrived(party)
         else:
             channel.settled = channel.received
         return True
+
+    def _nothing_else(self, source: Source, frames: Sequence[Frame]) -> bool:
+        """Whether these are publications, from somebody from whom nothing but publications follows."""
+        client = source.client
+        if client is not None and (client.unrouted or not source.simple):
+            return False
+        return all(type(body) is PublicationBatch for _, body in frames)
 
     def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
         """Publications have come from somebody."""
@@ -393,7 +401,7 @@ class PublishDesk:
             else:
                 # Without that way its broker has left, and with it those it stood for.
                 link = self._mesh.way_back(soft)
-                self._postroom.pass_on([link] if link is not None else [], batch, care, None)
+                self._postroom.pass_on([link] if link is not None else [], [(batch, care)], None)
             self._settle(care)
 
     # For both.
@@ -403,10 +411,7 @@ class PublishDesk:
         fresh: list[Arrival] = []
         for arrival in arrivals:
             batch, pending = arrival
-            if batch.count == 1:
-                rows = None if self._is_new(batch.publisher, batch.first) else _NO_ROWS
-            else:
-                rows = self._new_rows(batch)
+            rows = self.seen.new_in(batch)
             if rows is not None or batch.hops >= self._hops_max:
                 new = self._new_part(source.party, batch, rows, pending)
                 if new is None:
@@ -458,15 +463,6 @@ class PublishDesk:
             "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
         )
 
-    def _new_rows(self, batch: PublicationBatch) -> IntArray | None:
-        """Which of several rows are new; None if all are."""
-        if not batch.count:
-            return _NO_ROWS
-        first = batch.first
-        if batch.last - first + 1 == batch.count and self.seen.new_run(batch.publisher, first, batch.count):
-            return None
-        return self.seen.new_rows(batch.publisher, batch.sequences)
-
     def _go_and_be_kept(self, source: Source, arrivals: Sequence[Arrival]) -> None:
         """Let publications go their way while somebody's interest is not known.
 
@@ -500,18 +496,22 @@ class PublishDesk:
     def _follow(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
         """Give everybody on the way their rows."""
         for links, rows in way.links:
+            copies: list[Arrival] = []
             for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
-                self._postroom.pass_on(links, batch.onward(), pending, source)
+                copies.append((batch.onward(), pending))
+            self._postroom.pass_on(links, copies, source)
         if way.more:
-            for route, rows in way.sets:
-                for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
-                    self._delegated.pass_on(source, batch, route, pending, free=True)
-            if way.clients or way.logs:
-                self._hand_over(source, arrivals, way, delegated=False)
+            self._follow_further(source, arrivals, way)
 
-    def _hand_over(
-        self, source: Party, arrivals: Sequence[Arrival], way: Way, *, delegated: bool
-    ) -> None:
+    def _follow_further(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give their rows to everybody on the way but links."""
+        for route, rows in way.sets:
+            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+                self._delegated.pass_on(source, batch, route, pending, free=True)
+        if way.clients or way.logs:
+            self._hand_over(source, arrivals, way, delegated=False)
+
+    def _hand_over(self, source: Party, arrivals: Sequence[Arrival], way: Way, *, delegated: bool) -> None:
         """Give clients and logs of this broker their rows.
 
         `delegated`: they came for a set of brokers, so that they are known to be new here.
@@ -520,10 +520,12 @@ class PublishDesk:
         counters = self._postroom.counters
         for clients, number, rows in way.clients:
             some = arrivals if rows is None else _chosen(arrivals, rows)
+            copies: list[Arrival] = []
             for batch, pending in self._not_delivered(some) if may_be_known else some:
                 counters.delivered += batch.count * len(clients)
-                local = None if pending is None else pending.here or pending
-                self._postroom.pass_on(clients, batch.delivery(number), local, source, batch.target)
+                copies.append((batch.delivery(number), None if pending is None else pending.here or pending))
+            if copies:
+                self._postroom.pass_on(clients, copies, source, arrivals[0][0].target)
         for log, rows in way.logs:
             some = arrivals if rows is None else _chosen(arrivals, rows)
             for batch, pending in self._not_delivered(some) if may_be_known else some:
@@ -581,7 +583,7 @@ class PublishDesk:
                     if link.channel.connected:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    self._postroom.pass_on((link,), batch.onward(), pending, source)
+                    self._postroom.pass_on((link,), [(batch.onward(), pending)], source)
 
 
 def _chosen(arrivals: Sequence[Arrival], rows: IntArray) -> Sequence[Arrival]:

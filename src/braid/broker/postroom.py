@@ -22,7 +22,7 @@ from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from braid.broker.settings import BrokerSettings
     from braid.broker.settling import Pending
@@ -90,8 +90,6 @@ class Postroom:
         self._roomy = settings.link_queue_bytes_max >= max(
             settings.link.resend_bytes_max, settings.client.resend_bytes_max
         )
-        self._writes: dict[int, list[Frame]] = {}
-        """What is written to each connection at the end of this turn, as far as that is known."""
         self._changed: dict[Party, None] = {}
         self._unacknowledged: dict[Party, None] = {}
         self.acknowledge_at_us: int | None = None
@@ -165,50 +163,44 @@ class Postroom:
 
     def pass_on(
         self,
-        parties: Iterable[Party],
-        batch: PublicationBatch,
-        pending: Pending | None,
+        parties: Sequence[Party],
+        copies: Sequence[tuple[PublicationBatch, Pending | None]],
         source: Party | None,
         source_class: int = 0,
     ) -> None:
-        """Send publications to each of these, or put them in line there, and hold up their source where one
-        is behind.
+        """Send copies of publications to each of these, or put them in line there, and hold up their source
+        where one is behind.
 
-        Each has a share of what is waited for. `source_class` is the credit class in which they came. Nobody
-        waits for a link because of copies that may take any link: `has_room` says beforehand whether there is
-        room for them.
+        All are of one class. Each party has a share of what is waited for. `source_class` is the credit class
+        in which they came. Nobody waits for a link because of copies that may take any link: `has_room` says
+        beforehand whether there is room for them.
         """
-        effects, writes = self.effects, self._writes
-        for party in parties:
+        for _, pending in copies:
             if pending is not None:
-                pending.shares += 1
+                pending.shares += len(parties)
+        for party in parties:
             channel = party.channel
             connection = party.connection
+            frames: list[Frame] = []
             # What was said outside the channel, and what is said again, goes first.
-            if (
-                connection is not None
-                and not (party.outside or party.again)
-                and (frame := channel.send(batch, pending)) is not None
-            ):
-                frames = writes.get(connection)
-                if frames is None:
-                    frames = writes[connection] = [frame]
-                    effects.append(Send(connection, frames))
-                else:
-                    frames.append(frame)
-                if not channel.unsettled_bytes and self._roomy:
-                    continue  # too little was sent for the bound to matter
-            else:
-                channel.offer(batch, pending)
+            if connection is not None and not (party.outside or party.again):
+                frames = channel.send(copies)
+                if frames:
+                    self.effects.append(Send(connection, frames))
+            if len(frames) < len(copies):
+                for batch, pending in copies[len(frames) :]:
+                    channel.offer(batch, pending)
                 self._changed[party] = None
-            self._bound(party, batch, source, source_class)
+            elif not channel.unsettled_bytes and self._roomy:
+                continue  # too little was sent for the bound to matter
+            self._bound(party, copies[0][0].target, source, source_class)
 
-    def _bound(self, party: Party, batch: PublicationBatch, source: Party | None, source_class: int) -> None:
+    def _bound(self, party: Party, target: int, source: Party | None, source_class: int) -> None:
         """Keep what waits for a party within its bound."""
         channel = party.channel
         if isinstance(party, Client):
-            self._bound_client(party, batch.target, source, source_class)
-        elif not batch.target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
+            self._bound_client(party, target, source, source_class)
+        elif not target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
             if not channel.connected:
                 self._drop_oldest(channel)
             if channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
@@ -324,13 +316,22 @@ class Postroom:
             overdue, self._unacknowledged = self._unacknowledged, {}
             for party in overdue:
                 party.channel.telling = False
-                self._write(party, acknowledge=True)
+                frames = self._to_write(party, acknowledge=True)
+                if frames and party.connection is not None:
+                    self.effects.append(Send(party.connection, frames))
         while self._changed:
             changed, self._changed = self._changed, {}
+            # What else there is to say goes with publications that are on their way.
+            sends = {effect.connection: effect for effect in self.effects if type(effect) is Send}
             for party in changed:
-                self._write(party, acknowledge=party.channel.acknowledgement_due())
-        if self._writes:
-            self._writes.clear()
+                due = party.channel.acknowledgement_due()
+                frames = self._to_write(party, acknowledge=due)
+                if frames and party.connection is not None:
+                    send = sends.get(party.connection)
+                    if send is not None:
+                        send.frames = [*send.frames, *frames]
+                    else:
+                        self.effects.append(Send(party.connection, frames))
         effects, self.effects = self.effects, []
         return effects
 
@@ -355,12 +356,11 @@ class Postroom:
             frame_bytes_max=party.channel.frame_bytes_max,
         )
 
-    def _write(self, party: Party, acknowledge: bool) -> None:
-        connection = party.connection
-        if connection is None:
-            return
-        frames = self._writes.get(connection, [])
-        begun = bool(frames)
+    def _to_write(self, party: Party, acknowledge: bool) -> list[Frame]:
+        """What waits for a party and can be written now."""
+        frames: list[Frame] = []
+        if party.connection is None:
+            return frames
         if party.outside:
             frames.extend(Frame(0, message) for message in party.outside)
             party.outside.clear()
@@ -379,6 +379,4 @@ class Postroom:
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)
-        if frames and not begun:
-            self._writes[connection] = frames
-            self.effects.append(Send(connection, frames))
+        return frames

@@ -336,15 +336,19 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
 
     def readdressed(self, *, target: int = 0, further: bool = False, route: bytes = b"") -> PublicationBatch:
         """The same rows for another receiver, `further` by one hop, or for a set of destinations."""
-        copy = self.__copy__()
-        if copy.flags:
-            copy.flags &= ~_RECEIPT
+        copy = self._copied()
         if further:
             copy.hops += 1
         copy.target = target
         if route is not self.route:
             copy.size += len(route) - len(self.route)
             copy.route = route
+        return copy
+
+    def _copied(self) -> PublicationBatch:
+        copy = self.__copy__()
+        if copy.flags:
+            copy.flags &= ~_RECEIPT
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
         copy._sequences = copy._pieces = copy._attributes = copy._onward = copy._delivery = None
         return copy
@@ -353,7 +357,12 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
         """The same rows one hop further. Simulated brokers that pass on the same batch share it."""
         onward = self._onward
         if onward is None:
-            onward = self._onward = self.readdressed(further=True)
+            if self.route or self.target:
+                onward = self.readdressed(further=True)
+            else:
+                onward = self._copied()
+                onward.hops += 1
+            self._onward = onward
         return onward
 
     def delivery(self, target: int) -> PublicationBatch:

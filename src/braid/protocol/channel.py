@@ -205,36 +205,39 @@ class Channel(Waiting[Care]):
             held_publishers.add(body.publisher)
         return body.publisher in held_publishers
 
-    def send(self, batch: PublicationBatch, care: Care | None = None) -> Frame | None:
-        """Send publications past an empty line, if nothing holds them up; None: `offer` them instead."""
-        if batch.target:
-            found = self._sending.get(batch.target)
-            if found is None:
-                return None
-            sending = found
-        else:
-            sending = self._plain_sending
-        size = batch.size
-        under_way = self.unacknowledged_bytes + size
-        if (
-            size > sending.room
-            or size > self.frame_bytes_max
-            or sending.waiting_bytes
-            or self._in_line
-            or self._messages
-            or self.holding
-            or not (self.connected and self.writable)
-            or under_way > self._resend_bytes_max
-        ):
-            return None
-        sending.room -= size
-        self.unacknowledged_bytes = under_way
-        self._sent = sequence = self._sent + 1
-        self._unacknowledged.append(batch)
-        if care is not None:
-            self._cares[sequence] = care
-        frame: Frame = _quickly(Frame, (sequence, batch))
-        return frame
+    def send(self, copies: Sequence[tuple[PublicationBatch, Care | None]]) -> list[Frame]:
+        """Send publications of one class past an empty line, as far as nothing holds them up.
+
+        What is left of them is to be offered. Each comes with who waits for it.
+        """
+        frames: list[Frame] = []
+        if self._in_line or self._messages or self.holding or not (self.connected and self.writable):
+            return frames
+        for batch, care in copies:
+            if batch.target:
+                found = self._sending.get(batch.target)
+                if found is None:
+                    break
+                sending = found
+            else:
+                sending = self._plain_sending
+            size = batch.size
+            under_way = self.unacknowledged_bytes + size
+            if (
+                size > sending.room
+                or size > self.frame_bytes_max
+                or sending.waiting_bytes
+                or under_way > self._resend_bytes_max
+            ):
+                break
+            sending.room -= size
+            self.unacknowledged_bytes = under_way
+            self._sent = sequence = self._sent + 1
+            self._unacknowledged.append(batch)
+            if care is not None:
+                self._cares[sequence] = care
+            frames.append(_quickly(Frame, (sequence, batch)))
+        return frames
 
     def _send(self, outgoing: Outgoing[Care], sending: SendingClass[Care] | None = None) -> Frame:
         self._sent += 1

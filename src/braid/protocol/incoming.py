@@ -153,7 +153,7 @@ class Incoming:
             if sequence <= self.received:
                 return False
             raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
-        if isinstance(body, PublicationBatch):
+        if type(body) is PublicationBatch:
             target = body.target
             if target:
                 receiving = self._receiving.get(target) or self._new_receiving(target)
