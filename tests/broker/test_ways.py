@@ -10,10 +10,14 @@ import pytest
 from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.broker.on_publish import PublishDesk
+from braid.broker.parties import Client
+from braid.broker.postroom import Postroom
 from braid.broker.ways import Source, Ways
 from braid.language import Filter
 from braid.matching import SharedMatching
+from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.effects import Pause
+from braid.protocol.inputs import Resources
 from braid.protocol.messages import Refused, Subscribe, SubscribeDurable, Unsubscribe
 from tests.broker.wire import Network, WireClient
 
@@ -154,3 +158,53 @@ def test_what_a_client_may_not_publish_is_refused() -> None:
     network.run(us=100_000)
     assert reader.values("price") == [5]
     assert network.cores["A"].statistics()["counters"]["refused"] == 1
+
+
+def test_a_client_gets_no_credit_while_memory_is_short_whatever_it_publishes() -> None:
+    network = Watched()
+    network.start("A", memory_bytes_max=1_000_000)
+    network.run(us=300_000)
+    writer = network.client("writer", "A")
+    for number in range(3):
+        writer.publish({"n": number}, receipt=False)
+        network.run(us=100_000)
+    network.tell("A", Resources(memory_bytes=1_000_001))
+    network.run(us=100_000)
+    for number in range(3):
+        writer.publish({"n": number}, receipt=False)
+        network.run(us=100_000)
+    assert writer.channel.told_to_wait
+
+
+@pytest.mark.parametrize("publishers", [1, 40])
+def test_everybody_gets_what_one_read_brings_in_one_go(
+    monkeypatch: pytest.MonkeyPatch, publishers: int
+) -> None:
+    """However many publishers it is from."""
+    network = Watched()
+    network.start("A")
+    network.run(us=300_000)
+    readers = [network.client(f"reader{number}", "A") for number in range(5)]
+    for number, reader in enumerate(readers):
+        reader.ask(Subscribe(1, "1", f"n >= {number}"))
+    writer = network.client("writer", "A")
+    network.run(us=100_000)
+    names = [f"{writer.publisher}{number}" for number in range(publishers)]
+    monkeypatch.setattr(Client, "owns", lambda self, publisher: publisher in names)
+    for place in range(1, 41):
+        name = names[place % publishers]
+        writer.channel.offer(PublicationBatch.of(name, [place], [encode_record({"n": place}, 0)]))
+    passed_on: list[int] = []
+    usual = Postroom.pass_on
+
+    def counted(self: Postroom, parties: Any, *arguments: Any) -> None:
+        passed_on.append(len(parties))
+        usual(self, parties, *arguments)
+
+    monkeypatch.setattr(Postroom, "pass_on", counted)
+    writer.flush()
+    network.run(us=100_000)
+    assert [reader.values("n") for reader in readers] == [
+        [each for each in range(1, 41) if each >= number] for number in range(5)
+    ]
+    assert sum(passed_on) == len(readers)

@@ -15,14 +15,14 @@ import numpy as np
 from braid.broker.discards import Discards
 from braid.broker.joining import joined
 from braid.broker.parties import Client, Link, SoftLink
+from braid.broker.refusals import Refusals
 from braid.broker.settling import Pending, Unsettled, WaitingFor
 from braid.broker.ways import Ways
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
-from braid.language.publication import checked_attributes
 from braid.language.values import Range
 from braid.protocol import PublicationBatch
 from braid.protocol.effects import Pause
-from braid.protocol.messages import PublishRefused, Settled
+from braid.protocol.messages import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,6 +79,7 @@ class PublishDesk:
         self._mesh = mesh
         self._delegated = delegated
         self._is_new = self.seen.is_new
+        self._refusals = Refusals(postroom)
         self._left_behind: list[Client] = []
         self._unsettled = Unsettled()
         self._unsettled_here = Unsettled()
@@ -204,7 +205,9 @@ class PublishDesk:
         try:
             expected = self._expected(client, client.unrouted)
         except PublicationError:
-            client.unrouted = [(self._possible(client, batch), pending) for batch, pending in client.unrouted]
+            client.unrouted = [
+                (self._refusals.possible(client, batch), pending) for batch, pending in client.unrouted
+            ]
             expected = self._expected(client, client.unrouted)
         if expected:
             self._route_kept(client)
@@ -280,7 +283,7 @@ class PublishDesk:
                     client.principal, batch.publisher, self._postroom.now_us
                 )
             except RequestRefusedError as error:
-                self._refuse(client, batch, np.arange(len(batch)), error.code, str(error))
+                self._refusals.refuse(client, batch, np.arange(len(batch)), error.code, str(error))
                 return batch.select(np.empty(0, np.int64)), pending
             client.own_publisher = batch.publisher
         if unseen:
@@ -288,31 +291,15 @@ class PublishDesk:
         try:
             permitted = client.principal.permitted_rows(batch.attributes())
         except PublicationError:
-            batch = self._possible(client, batch)
+            batch = self._refusals.possible(client, batch)
             permitted = client.principal.permitted_rows(batch.attributes())
         attributes = batch.attributes()
         if permitted is not None and not permitted.all():
             refused = np.flatnonzero(~permitted)
             refusal = client.principal.refused_publication(attributes[int(refused[0])])
-            self._refuse(client, batch, refused, refusal.code, str(refusal))
+            self._refusals.refuse(client, batch, refused, refusal.code, str(refusal))
             batch = batch.select(np.flatnonzero(permitted))
         return batch, pending
-
-    def _refuse(
-        self, client: Client, batch: PublicationBatch, rows: IntArray, code: str, reason: str
-    ) -> None:
-        sequences = batch.sequences[rows].tolist()
-        self._postroom.counters.refused += len(sequences)
-        self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
-        self._postroom.audit(
-            "warning",
-            "publication refused",
-            client=client.name,
-            principal=client.principal.name,
-            count=len(sequences),
-            code=code,
-            reason=reason,
-        )
 
     # From links.
 
@@ -546,31 +533,10 @@ class PublishDesk:
 
         Matching looks at every value anyway, so rows are not checked one by one before it complains.
         """
-        possible = [(self._possible(source, batch), pending) for batch, pending in arrivals]
+        possible = [(self._refusals.possible(source, batch), pending) for batch, pending in arrivals]
         rows = sum([batch.count for batch, _ in arrivals]) - sum([batch.count for batch, _ in possible])
         self._postroom.counters.received += rows  # those that are left are counted on their way
         return [arrival for arrival in possible if arrival[0].count]
-
-    def _possible(self, source: Party, batch: PublicationBatch) -> PublicationBatch:
-        """The rows whose values a publication can have. A client hears of the others; a neighbour should
-        not have passed them on, but if that ended its connection, it would send them again on the next."""
-        kept = []
-        for row, values in enumerate(batch.attributes()):
-            try:
-                checked_attributes(values)
-                kept.append(row)
-            except PublicationError as error:
-                if isinstance(source, Client):
-                    self._refuse(source, batch, np.array([row]), "publication", str(error))
-                else:
-                    self._postroom.counters.refused += 1
-                    self._postroom.note(
-                        "error",
-                        "a neighbour passed on what cannot be",
-                        neighbour=source.name,
-                        reason=str(error),
-                    )
-        return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
 
     def _keep_for_unknown(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
