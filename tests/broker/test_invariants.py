@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.broker.confirmations import Installation
-from braid.broker.settling import Pending
+from braid.broker.settling import Pending, WaitingFor
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import InvariantViolated
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
@@ -179,9 +179,14 @@ def _break_parked(core: BrokerCore) -> None:
 def _break_settlement(core: BrokerCore) -> None:
     """A frame is waited for that is settled already."""
     line = _client(core, "writer").line
-    pending = Pending()
-    pending.release()
+    pending = Pending(WaitingFor.FRAME)
+    pending.shares = 0
     line.waiting[line._channel.received] = pending
+
+
+def _break_share(core: BrokerCore) -> None:
+    """A neighbour has more copies than are waited for: its answers would settle those of others."""
+    next(iter(_client(core, "writer").line.waiting.values())).toward[_link(core)] = 9
 
 
 def _break_subscription(core: BrokerCore) -> None:
@@ -238,6 +243,7 @@ PLANTED: dict[str, tuple[Callable[[BrokerCore], None], str]] = {
     "an answer never given": (_break_installation, "waits for nobody"),
     "waiting for links that are there": (_break_parked, "none is missing"),
     "waiting for what is settled": (_break_settlement, "still waited for"),
+    "more shares than there are": (_break_share, "brokers have"),
     "a subscription not installed": (_break_subscription, "tables do not know"),
     "quotas": (_break_quota, "are counted"),
     "offsets of a log": (_break_log, "goes on at"),

@@ -18,7 +18,6 @@ from braid.broker.dialling import Dialling
 from braid.broker.discards import Discards
 from braid.broker.draining import Draining
 from braid.broker.endings import Endings
-from braid.broker.express import Express
 from braid.broker.identities import Acquaintances, Identities
 from braid.broker.invariants import Invariants
 from braid.broker.link_operations import LinkOperations
@@ -220,7 +219,7 @@ class Composition:
             kept=kept,
         )
         self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
-        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen.has)
+        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen)
         self.publish = PublishDesk(
             settings.hops_max,
             postroom,
@@ -233,19 +232,8 @@ class Composition:
             unsettled,
             from_sets,
             self.discards,
+            stopwatch,
         )
-        self.express = Express(
-            settings,
-            postroom,
-            self.connections.parties,
-            self.tables,
-            self.mesh,
-            self.delegated,
-            self.durables,
-            self.publish,
-        )
-        self.publish.stopwatch = self.express.stopwatch = stopwatch
-        self.publish.when_meant = self.express.meant
 
     def _make_operations(self) -> None:
         """What operators ask for, turns, and the end."""
@@ -292,7 +280,7 @@ class Composition:
             handler=Messages(self).handler,
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
-            changing=self.express.forget,
+            changing=self.publish.ways.forget,
             check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
             guard=self.endings.guarded,
@@ -332,7 +320,7 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         # Connections.
         told.Entered: (broker.draining.entered,),
         told.ConnectionEnded: (
-            lambda event: broker.express.forget(),
+            lambda event: broker.publish.ways.forget(),
             lambda event: broker.turns.forget(event.connection),
         ),
         told.LinkLost: (broker.links.lost,),

@@ -15,7 +15,7 @@ from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
 from braid.broker.reports import statistics_of
 from braid.broker.story import Story
-from braid.errors import InvariantViolated, RemoteProtocolError
+from braid.errors import InvariantViolated, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.inputs import (
     Closed,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from braid.broker.settings import BrokerSettings
     from braid.broker.snapshot import BrokerSnapshot
+    from braid.broker.ways import Source
     from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
@@ -97,7 +98,9 @@ class BrokerCore:
         self._durables = parts.durables
         self._delegated = parts.delegated
         self._publish = parts.publish
-        self._express = parts.express
+        self._store_work = parts.durables.work
+        self._ways = parts.publish.ways
+        self._sources = self._ways.sources
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
@@ -124,10 +127,13 @@ class BrokerCore:
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
         if self._calm and now_us < self._postroom.deadline_us and type(stimulus) is Received:
+            source = self._sources.get(stimulus.connection) or self._source(stimulus.connection)
             try:
-                if (effects := self._express.pass_on(stimulus, now_us)) is not None:
-                    return effects
-            except RemoteProtocolError as error:
+                if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
+                    if self._store_work.asked:
+                        self._store_work.collect()
+                    return self._postroom.collect()
+            except (RemoteProtocolError, RequestRefusedError) as error:
                 self._endings.wrong(stimulus.connection, error)
                 stimulus = Tick()  # all that is left of this turn
         self._story.add(stimulus, now_us)
@@ -136,13 +142,13 @@ class BrokerCore:
         if isinstance(stimulus, Received):
             self._endings.guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
         elif not isinstance(stimulus, Tick):
-            self._express.forget()
+            self._ways.forget()
             self._happened(stimulus)
         self._on_time(now_us)
         if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
             self._turns.serve()
         if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
-            self._express.forget()
+            self._ways.forget()
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
@@ -173,6 +179,10 @@ class BrokerCore:
             self._review_at_us = None
         else:
             raise TypeError(f"{stimulus!r} is no input")
+
+    def _source(self, connection: int) -> Source | None:
+        party = self._connections.parties.get(connection)
+        return self._ways.source(party) if party is not None else None
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
@@ -205,7 +215,7 @@ class BrokerCore:
             first = frames[0].body
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
-            self._express.forget()
+            self._ways.forget()
             party, frames = self._reception.greeted(connection, first), frames[1:]
         if party is not None:
             party.heard(self._postroom.now_us)
@@ -279,10 +289,10 @@ class BrokerCore:
         for party in parties:
             for stream in self._postroom.stalled(party):
                 if party.connection is not None:
-                    self._express.forget()
+                    self._ways.forget()
                     self._streams.give_up(stream)
         if any(link.down for link in self._links.links.values()):
-            self._express.forget()
+            self._ways.forget()
         self._links.review_waiting()
         self._completeness.tell()
         self._review_mesh(now_us)
@@ -291,10 +301,10 @@ class BrokerCore:
             self._draining.review(now_us)
 
     def _review_mesh(self, now_us: int) -> None:
-        self._express.add_up()  # it looks at what was passed on
+        self._ways.add_up()  # it looks at what was passed on
         self._delegated.look_again()
         self._mesh.review(now_us)
-        self._express.forget_if_moved()
+        self._ways.forget_if_moved()
 
     # For people and metrics.
 
@@ -316,7 +326,7 @@ class BrokerCore:
 
     def snapshot(self) -> BrokerSnapshot:
         """What this broker is like now: a value that can be compared, shown and sent."""
-        self._express.add_up()
+        self._ways.add_up()
         return self._reports.snapshot()
 
     def statistics(self) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.durable_log import ROW_BYTES, size_of
+from braid.broker.parties import Client
+from braid.broker.settling import Pending, WaitingFor
 from braid.errors import RequestRefusedError
 from braid.protocol.effects import ReadLog
 from braid.protocol.messages import Done, StoredPublications
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.durable_log import DurableLog
-    from braid.broker.parties import Client
     from braid.broker.postroom import Postroom
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import LogRow
@@ -46,6 +47,8 @@ class LogReading:
         self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
+        postroom.settlement.resolve(WaitingFor.ROWS, self._taken)
+        postroom.settlement.resolve(WaitingFor.REPLAY, self._go_on)
 
     # The reader of a log.
 
@@ -98,10 +101,11 @@ class LogReading:
             log.unsettled_bytes += size
             self._postroom.counters.delivered += len(part)
             stored = _stored(log.name, part, epoch, reader=request)
-            self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
+            self._postroom.offer(client, stored, Pending(WaitingFor.ROWS, client, (log, request, size)))
 
-    def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
-        if log.reader is client and log.reader_request == request:
+    def _taken(self, taken: Pending) -> None:
+        log, request, size = taken.key
+        if log.reader is taken.party and log.reader_request == request:
             log.unsettled_bytes -= size
             self.feed(log)
 
@@ -129,14 +133,19 @@ class LogReading:
         elif not answer.rows:
             self._replayed(client, request)
         else:
-            go_on = partial(self.replay, client, log, request, answer.rows[-1][0] + 1, last)
+            go_on = Pending(WaitingFor.REPLAY, client, (log, request, answer.rows[-1][0] + 1, last))
             parts = self._parts(log, client, log.permitted_rows(answer.rows))
             for place, (epoch, part) in enumerate(parts, 1):
                 # The next piece is read when the client has taken the last of these in.
                 care = go_on if place == len(parts) else None
                 self._postroom.offer(client, _stored(log.name, part, epoch, replay=request), care)
             if not parts:
-                go_on()
+                self._go_on(go_on)
+
+    def _go_on(self, taken: Pending) -> None:
+        """A client has taken in a piece of a replay."""
+        if isinstance(taken.party, Client):
+            self.replay(taken.party, *taken.key)
 
     def _parts(
         self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]

@@ -7,8 +7,9 @@ says so; only safe rows are sent. A reader that keeps up is served from memory, 
 from __future__ import annotations
 
 import hmac
-from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
@@ -19,8 +20,9 @@ from braid.broker.log_reading import LogReading
 from braid.broker.parties import Client, class_of
 from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.broker.pressure import Pressure
+from braid.broker.settling import Pending
 from braid.broker.snapshot import LogSnapshot, StoreSnapshot
-from braid.broker.store_work import StoreWork
+from braid.broker.store_work import Answer, Appended, StoreWork
 from braid.broker.stored_rows import StoredRows
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
-    from braid.broker.settling import Pending
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
@@ -98,7 +99,10 @@ class DurableDesk:
         self._subscriptions = subscriptions
         self._principal_of = principal_of
         self.reading = LogReading(postroom, self._require_reader)
-        self.work = StoreWork(postroom)
+        self.work = StoreWork(
+            postroom,
+            {Pending: postroom.settlement.settle, Appended: self._appended, Answer: self._answer},
+        )
         self.stored = StoredRows(postroom, self.work, self._limits_of)
         self._memory = {
             "window": settings.overtaking_max,
@@ -278,15 +282,13 @@ class DurableDesk:
         waiter = event.waiter
         if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(waiter.party, Client):
             return
-        client, answer = waiter.party, Done(waiter.request, waiter.text, list(event.missing))
+        answer = Done(waiter.request, waiter.text, list(event.missing))
+        self.work.when_safe(Answer(waiter.party, answer, self.logs.get(waiter.key)))
 
-        def answered() -> None:
-            self._postroom.tell(client, answer)
-            log = self.logs.get(waiter.key)
-            if log is not None:
-                self.reading.feed(log)
-
-        self.work.when_safe(answered)
+    def _answer(self, answer: Answer) -> None:
+        self._postroom.tell(answer.client, answer.message)
+        if answer.log is not None:
+            self.reading.feed(answer.log)
 
     def not_installed(self, event: NotInstalled) -> None:
         """The log goes on, and can be read by whoever asks again."""
@@ -406,7 +408,7 @@ class DurableDesk:
         self._secrets_aside.pop(key, None)
         self.set_aside.pop(key, None)
         self.work.ask(DeleteLog(key))
-        self.work.when_safe(partial(self._postroom.tell, client, Done(message.request)))
+        self.work.when_safe(Answer(client, Done(message.request)))
 
     def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
@@ -450,16 +452,16 @@ class DurableDesk:
         if not isinstance(destination, DurableLog):
             raise TypeError(f"{destination!r} is no destination of this broker")
         log = destination
-        is_new, publisher = log.stored.is_new, batch.publisher
+        publisher = batch.publisher
+        fresh = log.stored.new_in(batch)
+        new = batch if fresh is None else batch.select(fresh)
         rows = [
             LogRow(publisher, sequence, record)
-            for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
-            if is_new(publisher, sequence)
+            for sequence, record in zip(new.sequences.tolist(), new.records(), strict=True)
         ]
-        if len(rows) < len(batch):
-            stored = {row.sequence for row in rows}
-            others = [each for each in batch.sequences.tolist() if each not in stored]
-            self._discards.further_in(source, batch, log.stored, others)
+        if fresh is not None:
+            others = np.setdiff1d(batch.sequences, new.sequences)
+            self._discards.further_in(source, batch, log.stored, others.tolist())
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
@@ -476,7 +478,7 @@ class DurableDesk:
         self.unsafe_bytes += size
         self._postroom.counters.stored += len(rows)
         self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
-        self.work.when_safe(partial(self._appended, log, first, rows, size))
+        self.work.when_safe(Appended(log, first, rows, size))
         if log.forgotten:
             self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
@@ -488,7 +490,8 @@ class DurableDesk:
             # A link carries what others publish for others, too: it is held up only where memory must be.
             self.pressure.stores(source)
 
-    def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
+    def _appended(self, appended: Appended) -> None:
+        log, first, rows, size = appended
         self.unsafe_bytes -= size
         log.safe_offset = first + len(rows)
         log.tail.extend(enumerate(rows, first))

@@ -471,8 +471,8 @@ class LinkDesk:
         """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
-        for release in link.channel.refilter(partial(self._wanted, link)):
-            release()
+        for care in link.channel.refilter(partial(self._wanted, link)):
+            self._postroom.settlement.settle(care, link)
         self._postroom.caught_up(link)
         self._postroom.changed(link)
         link.unknown = False
@@ -522,9 +522,8 @@ class LinkDesk:
                         # As a repetition it would be settled when its first copy is, and that one waits here.
                         wanted = None
                     if wanted is not None:
-                        self._postroom.pass_on(link, wanted, care, None)
-                    elif care is not None:
-                        care()
+                        self._postroom.pass_on((link,), [(wanted, care)], None)
+                    self._postroom.settlement.settle(care, stranger)
             self._postroom.forget(stranger)
 
     # Reach.
@@ -589,5 +588,4 @@ class LinkDesk:
             elif elsewhere:
                 readdressed = batch.readdressed(route=packed_destinations([digest_of(name)]))
                 self._events.tell(CopyStranded(readdressed, care))
-            elif care is not None:
-                care()
+            self._postroom.settlement.settle(care, link)

@@ -1,27 +1,30 @@
 """What happens when publications arrive?
 
-All batches of one read are routed together: repeats are dropped, one match call says which rows go to
-which destinations, and each destination gets its rows as the bytes they came in.
+All batches of one read are routed together: repeats are dropped, one match call says which way their rows
+go, and everybody on that way gets its rows as the bytes they came in. A single publication is the case of one
+batch with one row.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from braid.broker.joining import joined
-from braid.broker.parties import Client, ClientDestination, Link, SoftLink
-from braid.broker.settling import Pending, Unsettled
+from braid.broker.parties import Client, Link
+from braid.broker.refusals import Refusals
+from braid.broker.settling import Pending, Unsettled, WaitingFor
+from braid.broker.ways import Ways
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
-from braid.language.publication import checked_attributes
 from braid.language.values import Range
+from braid.protocol import PublicationBatch
 from braid.protocol.effects import Pause
-from braid.protocol.messages import PublishRefused, Settled
-from braid.routing import Anchored, MultipathForwarding, TreeForwarding
+from braid.protocol.messages import Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from braid.broker.discards import Discards
     from braid.broker.events import AnythingExpected, ClientLeft, SoftLinkLost
@@ -31,12 +34,11 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.postroom import Postroom
     from braid.broker.questions import Hops, Readiness
+    from braid.broker.ways import Arrival, Rows, Source, Way
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
-    from braid.matching.matcher import Reached
-    from braid.protocol import Frame, PublicationBatch
+    from braid.protocol import Frame
     from braid.protocol.duplicates import DuplicateFilter
-    from braid.routing import Forwarding
 
 __all__ = ["UNROUTED", "PublishDesk"]
 
@@ -48,31 +50,6 @@ LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 
 # Numbers in one message about frames that are settled apart.
 SETTLED_FRAMES_MAX = 10_000
-
-Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
-
-
-class _Route:
-    """A batch on its way through this broker."""
-
-    __slots__ = ("batch", "delegated", "first", "here", "pending", "source_class")
-
-    def __init__(self, batch: PublicationBatch, pending: Pending | None, *, delegated: bool = False) -> None:
-        self.batch = batch
-        self.pending = pending
-        self.source_class = batch.target
-        """The credit class it came in."""
-        self.delegated = delegated
-        """Whether it came for a set of brokers, so that it is known to be new to clients here."""
-        self.here: Pending | None = None
-        """What clients and logs of this broker have of it, where that is waited for by itself."""
-        self.first = 0
-        """Its first row among those of all batches that are matched together."""
-
-    @property
-    def local(self) -> Pending | None:
-        """What a destination of this broker has a share of."""
-        return self.here if self.here is not None else self.pending
 
 
 class PublishDesk:
@@ -91,63 +68,145 @@ class PublishDesk:
         unsettled: Unsettled,
         from_sets: Unsettled,
         discards: Discards,
+        stopwatch: Callable[[], int] | None,
     ) -> None:
-        self._mesh = mesh
-        self._delegated = delegated
-        self.forwarding: Forwarding = TreeForwarding(subscriptions.tables.links)
-        if mesh.sees_far:
-            multipath = MultipathForwarding(subscriptions.tables.links, self._meant)
-            self.forwarding = multipath
-            mesh.bind(multipath)
+        """
+        Args:
+            hops_max: links that a publication may cross.
+            postroom: where copies go.
+            subscriptions: say who wants what.
+            durables: the logs of this broker.
+            links: whether the interest of everybody is known.
+            mesh: where publications go next.
+            delegated: passes on copies for sets of brokers.
+            seen: what has been here as a copy along the tree.
+            unsettled: where those copies came from, until they are settled.
+            from_sets: where copies for sets came from; nothing that comes again waits for these.
+            discards: tells publishers what went nowhere.
+            stopwatch: nanoseconds, for statistics.
+        """
         self.seen = seen
-        """What was here as a copy along the tree."""
-        self.when_meant: Callable[[str, int], None] = mesh.sent
-        """Called when forwarding means so many publications for a link or candidate."""
-        self.stopwatch: Callable[[], int] | None = None
-        """Nanoseconds, to measure how long matching takes; nothing is decided by it."""
+        self.ways = Ways(
+            postroom.counters, subscriptions.tables, mesh, delegated, self._needs_no_look, stopwatch
+        )
         self._hops_max = hops_max
         self._postroom = postroom
         self._subscriptions = subscriptions
         self._durables = durables
         self._links = links
+        self._mesh = mesh
+        self._delegated = delegated
+        self._is_new = self.seen.is_new
+        self._refusals = Refusals(postroom)
         self._left_behind: list[Client] = []
-        self._refused: dict[str, tuple[int, str]] = {}
-        """Publications of a client that were refused and are not in the audit log yet, by code, and why."""
         self._unsettled = unsettled
         self._unsettled_here = Unsettled()
         self._from_sets = from_sets
-        """Where copies for sets came from; nothing that comes again waits for these."""
+        self._settle = postroom.settlement.settle
+        postroom.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
+        postroom.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
         self.discards = discards
 
-    def _meant(self, broker: str, publications: int) -> None:
-        self.when_meant(broker, publications)
+    # Arrivals.
+
+    def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> bool:
+        """Route what has come, if it is nothing but publications from which nothing else can follow.
+
+        Otherwise nothing has happened yet, and False is returned.
+        """
+        batch: Any = frames[0].body if len(frames) == 1 else None
+        way = None
+        if source.client is None and type(batch) is PublicationBatch:
+            # Mostly its way is known from others that match the same.
+            way = (
+                source.ways.get(batch.memo) if batch.count == 1 and not (batch.flags or batch.route) else None
+            )
+        elif not self._nothing_else(source, frames):
+            return False
+        party = source.party
+        channel = source.channel
+        self._postroom.now_us = now_us
+        party.heard(now_us)
+        if way is None or batch.hops >= self._hops_max:
+            self._arrived(source, frames)
+        elif channel.accept(frames[0]):
+            if self._is_new(batch.publisher, batch.first):
+                way.uses += 1
+                for links, _ in way.links:
+                    self._postroom.pass_on(links, ((batch.onward(), None),), party)
+                if way.more:
+                    self._follow_further(party, ((batch, None),), way)
+            else:
+                self._new_part(party, batch, np.empty(0, np.int64), None)
+        if channel.due or not channel.telling or party.line.waiting:
+            self._postroom.arrived(party)
+        else:
+            channel.settled = channel.received
+        return True
+
+    def _nothing_else(self, source: Source, frames: Sequence[Frame]) -> bool:
+        """Whether these are publications, from somebody from whom nothing but publications follows."""
+        client = source.client
+        if client is not None and (client.unrouted or not source.simple):
+            return False
+        # Without any, more of a long frame is here, and whoever sends it hears so.
+        return bool(frames) and all(type(body) is PublicationBatch for _, body in frames)
 
     def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
-        """Publications have come from a party, all of them new to the channel."""
-        batches = joined(frames)
-        if not batches:
+        """Publications have come from somebody."""
+        self._arrived(self.ways.source(party), frames)
+
+    def _arrived(self, source: Source, frames: Sequence[Frame]) -> None:
+        accept = source.channel.accept
+        if len(frames) == 1:
+            batches: Iterable[tuple[int, Any]] = frames if accept(frames[0]) else ()
+        else:
+            batches = joined([frame for frame in frames if accept(frame)])
+        if source.client is not None:
+            self._from_client(source.client, batches)
             return
-        if isinstance(party, Client):
-            rows = sum(len(batch) for _, batch in batches)
-            size = sum(batch.size for _, batch in batches)
-            wait_us = party.limiter.take(rows, size, self._postroom.now_us)
-            if wait_us and party.connection is not None:
-                self._postroom.effect(Pause(party.connection, wait_us))
-            self._from_client(party, batches)
-        elif isinstance(party, Link | SoftLink):
-            self._from_link(party, batches)
+        arrivals: list[Arrival] = []
+        delegated = False
+        for sequence, batch in batches:
+            pending = None
+            if batch.flags and batch.acknowledged:
+                # Whoever waits for it waits from the moment it has arrived.
+                pending = source.party.line.enter(sequence)
+            if batch.route:
+                delegated = True
+                if pending is not None:
+                    pending.apart = _session(source.party)
+            arrivals.append((batch, pending))
+        if delegated:
+            self._some_delegated(source, arrivals)
+        else:
+            self._route(source, arrivals)
+
+    def _needs_no_look(self, client: Client) -> bool:
+        """Whether a client may publish whatever it likes, and somebody may want it."""
+        return client.principal.publishes_anything and self.expects_anything
 
     # From clients.
 
-    def _from_client(self, client: Client, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
+    def _from_client(self, client: Client, frames: Iterable[tuple[int, PublicationBatch]]) -> None:
         """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
-        self._postroom.counters.published += sum(len(batch) for _, batch in frames)
-        checked = [
-            self._checked(client, batch, _pending(client, sequence, batch)) for sequence, batch in frames
-        ]
-        self._audit_refusals(client)
-        self._durables.pressure.publishes(client)
+        rows = size = 0
+        for _, batch in frames:
+            rows += batch.count
+            size += batch.size
+        wait_us = client.limiter.take(rows, size, self._postroom.now_us)
+        if wait_us and client.connection is not None:
+            self._postroom.effect(Pause(client.connection, wait_us))
+        self._postroom.counters.published += rows
         kept = bool(client.unrouted)
+        # What is kept is read now, so that nobody else has to answer for a mistake in it.
+        unseen = not kept and self._needs_no_look(client)
+        checked = [
+            self._checked(client, batch, _pending(client, sequence, batch), unseen=unseen)
+            for sequence, batch in frames
+        ]
+        self._refusals.audit(client)
+        self._durables.pressure.publishes(client)
         client.unrouted.extend(checked)
         if not kept:
             self.release(client)
@@ -166,7 +225,9 @@ class PublishDesk:
         try:
             expected = self._expected(client, client.unrouted)
         except PublicationError:
-            client.unrouted = [(self._possible(client, batch), pending) for batch, pending in client.unrouted]
+            client.unrouted = [
+                (self._refusals.possible(client, batch), pending) for batch, pending in client.unrouted
+            ]
             expected = self._expected(client, client.unrouted)
         if expected:
             self._route_kept(client)
@@ -183,7 +244,7 @@ class PublishDesk:
         if client.channel.release_credit(UNROUTED):
             self._postroom.changed(client)
         if kept:
-            self._route(client, kept)
+            self._route(self.ways.source(client), kept)
 
     def client_left(self, event: ClientLeft) -> None:
         """A client has gone: what it published and is not routed yet is kept until it can be.
@@ -227,8 +288,13 @@ class PublishDesk:
             return False
         return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
 
-    def _checked(self, client: Client, batch: PublicationBatch, pending: Pending | None) -> Arrival:
-        """The batch without the rows that this client may not publish; it hears which and why."""
+    def _checked(
+        self, client: Client, batch: PublicationBatch, pending: Pending | None, *, unseen: bool
+    ) -> Arrival:
+        """The batch without the rows that this client may not publish; it hears which and why.
+
+        `unseen`: there can be no such rows.
+        """
         if not client.owns(batch.publisher):
             # A publisher's numbers say what is a repetition: nobody may use another's.
             raise RemoteProtocolError(
@@ -242,78 +308,55 @@ class PublishDesk:
                     client.principal, batch.publisher, self._postroom.now_us
                 )
             except RequestRefusedError as error:
-                self._refuse(client, batch, np.arange(len(batch)), error.code, str(error))
+                self._refusals.refuse(client, batch, np.arange(len(batch)), error.code, str(error))
                 return batch.select(np.empty(0, np.int64)), pending
             client.own_publisher = batch.publisher
+        if unseen:
+            return batch, pending
         try:
             permitted = client.principal.permitted_rows(batch.attributes())
         except PublicationError:
-            batch = self._possible(client, batch)
+            batch = self._refusals.possible(client, batch)
             permitted = client.principal.permitted_rows(batch.attributes())
         attributes = batch.attributes()
         if permitted is not None and not permitted.all():
             refused = np.flatnonzero(~permitted)
             refusal = client.principal.refused_publication(attributes[int(refused[0])])
-            self._refuse(client, batch, refused, refusal.code, str(refusal))
+            self._refusals.refuse(client, batch, refused, refusal.code, str(refusal))
             batch = batch.select(np.flatnonzero(permitted))
         return batch, pending
 
-    def _refuse(
-        self, client: Client, batch: PublicationBatch, rows: IntArray, code: str, reason: str
-    ) -> None:
-        sequences = batch.sequences[rows].tolist()
-        self._postroom.counters.refused += len(sequences)
-        self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
-        count, first_reason = self._refused.get(code, (0, reason))
-        self._refused[code] = count + len(sequences), first_reason
-
-    def _audit_refusals(self, client: Client) -> None:
-        """A line for all refusals of a turn: whoever is refused a thousand times writes no thousand lines."""
-        for code, (count, reason) in self._refused.items():
-            self._postroom.audit(
-                "warning",
-                "publication refused",
-                client=client.name,
-                principal=client.principal.name,
-                count=count,
-                code=code,
-                reason=reason,
-            )
-        self._refused.clear()
-
     # From links.
 
-    def _from_link(self, link: Link | SoftLink, frames: Sequence[tuple[int, PublicationBatch]]) -> None:
-        """Another broker passes publications on."""
-        arrivals = [(batch, _pending(link, sequence, batch)) for sequence, batch in frames]
-        for (sequence, batch), (_, pending) in zip(frames, arrivals, strict=True):
-            if batch.route and pending is not None:
-                pending.follow(self._tells_settled(link, sequence))
-        if any(batch.route for batch, _ in arrivals):
-            for batch, pending in arrivals:
-                if not batch.route:
-                    self._route(link, [(batch, pending)])
-                    continue
-                self._postroom.counters.received += len(batch)
-                self._delegated_arrived(link, batch, pending)
-            link.line.advance()
-            return
-        self._route(link, arrivals)
+    def _some_delegated(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        for delegated, run in groupby(arrivals, key=_has_route):
+            if delegated:
+                for batch, pending in run:
+                    self._delegated_arrived(source.party, batch, pending)
+            else:
+                self._route(source, list(run))
 
-    def _tells_settled(self, link: Link | SoftLink, sequence: int) -> Callable[[], None]:
-        """Tell that one frame is settled, whatever is before it.
+    def _frame_settled(self, pending: Pending) -> None:
+        """All of a frame is settled: whoever sent it hears so.
 
         Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
-        each other for ever; along the tree that cannot be. What is behind such a copy does not wait for it
-        either, or what keeps to the tree would wait for what does not: `SettleLine.done_apart`.
+        each other for ever; along the tree that cannot be. So each is told by itself. What is behind such a
+        copy does not wait for it either, or what keeps to the tree would wait for what does not:
+        `SettleLine.done_apart`.
         """
-        session = link.session
+        party = pending.party
+        if party is not None:
+            party.line.done(pending)
+            if pending.apart == _session(party) and pending.key > party.channel.settled:
+                self._postroom.tell(party, Settled([pending.key]))
+        self._unsettled.forget(pending)
+        self._from_sets.forget(pending)
 
-        def tell() -> None:
-            if link.session == session and sequence > link.channel.settled:
-                self._postroom.tell(link, Settled([sequence]))
-
-        return tell
+    def _settle_all(self, pending: Pending | None) -> None:
+        """Everybody concerned has been found, and has a share of what is waited for."""
+        if pending is not None:
+            self._settle(pending.here)
+            self._settle(pending)
 
     def tell_apart(self, party: Party) -> None:
         """Tell which frames are settled behind one that has been waited for too long."""
@@ -321,51 +364,49 @@ class PublishDesk:
         for first in range(0, len(frames), SETTLED_FRAMES_MAX):
             self._postroom.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
-    def _delegated_arrived(
-        self, link: Link | SoftLink, batch: PublicationBatch, pending: Pending | None
-    ) -> None:
+    def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+        self._postroom.counters.received += batch.count
         if pending is not None:
-            self._from_sets.enter(batch, pending, link)
+            self._from_sets.enter(batch, pending)
         if batch.hops >= self._hops_max:
             self._looped(link, batch)
+        elif pending is None:
+            self._delegated.arrived(link, batch, None, self._deliver_here)
         else:
             earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
-            if self._delegated.arrived(link, batch, pending, self.deliver_here) and pending is not None:
+            if self._delegated.arrived(link, batch, pending, self._deliver_here):
                 # What was delivered here before may not be safe yet.
                 for first in earlier:
-                    first.follow(pending.share())
-        if pending is not None:
-            pending.release()
+                    pending.wait_for(first)
+        self._settle(pending)
 
-    def deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+    def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
-        route = _Route(batch.readdressed(target=batch.target), pending, delegated=True)
-        self._wait_here(route)
-        tables = self._subscriptions.tables
+        arrivals: list[Arrival] = [(batch, pending)]
+        self._wait_here(batch, pending)
         try:
-            reached = tables.reached_here((route.batch,))
+            way = self.ways.here(arrivals)
         except PublicationError:
-            self._without_impossible(source, [route])
-            reached = tables.reached_here((route.batch,))
-        for destination, rows in reached:
-            self._hand_over(source, [route], destination, rows)
-        if route.here is not None:
-            route.here.release()
+            arrivals = self._without_impossible(source, arrivals)
+            way = self.ways.here(arrivals)
+        self._hand_over(source, arrivals, way, delegated=True)
+        if pending is not None:
+            self._settle(pending.here)
 
-    def _wait_here(self, route: _Route) -> None:
+    def _wait_here(self, batch: PublicationBatch, pending: Pending | None) -> None:
         """Wait for destinations of this broker by themselves.
 
         A copy for a set of brokers that comes again is safe when they have it, wherever else the first copy
         still has to go. Waiting for all of that could go in a circle, because such copies cross the network
         in any direction.
         """
-        if route.pending is not None and self._mesh.sees_far:
-            route.here = Pending()
-            route.here.follow(route.pending.share())
+        if pending is not None and self._mesh.sees_far:
+            here = pending.here = Pending(WaitingFor.HERE, pending.party)
+            pending.wait_for(here)
             # What was delivered here for another copy may not be safe yet.
-            for earlier in self._unsettled_here.of(route.batch.publisher, route.batch.sequences):
-                earlier.follow(route.here.share())
-            self._unsettled_here.enter(route.batch, route.here)
+            for earlier in self._unsettled_here.of(batch.publisher, batch.sequences):
+                here.wait_for(earlier)
+            self._unsettled_here.enter(batch, here)
 
     def back_to_the_tree(self, event: SoftLinkLost) -> None:
         """A soft link has gone: what it may not have delivered goes the primary way."""
@@ -373,65 +414,65 @@ class PublishDesk:
         for batch, care in soft.channel.withdraw():
             if batch.route:
                 self._delegated.again(batch, care)
-                continue
-            link = self._mesh.way_back(soft)
-            if link is not None:
-                self._postroom.pass_on(link, batch, care, None)
-            elif care is not None:
-                # Its broker has left, and with it those it stood for.
-                care()
+            else:
+                # Without that way its broker has left, and with it those it stood for.
+                link = self._mesh.way_back(soft)
+                self._postroom.pass_on([link] if link is not None else [], [(batch, care)], None)
+            self._settle(care, soft)
 
     # For both.
 
-    def _route(self, source: Party, arrivals: Sequence[Arrival]) -> None:
-        counters = self._postroom.counters
-        routes: list[_Route] = []
-        rows = 0
-        for batch, pending in arrivals:
-            counters.received += len(batch)
-            route = self._new_part(source, batch, pending)
-            if route is not None:
-                route.first = rows
-                rows += len(route.batch)
-                routes.append(route)
-        if self._links.holding:
-            # What is kept for such a link whether it matches or not must not come behind what follows it.
-            for route in routes:
-                route.first = 0
-                self._match(source, [route])
-        elif routes:
-            self._match(source, routes)
-        source.line.advance()
-
-    def _new_part(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> _Route | None:
-        """What has not been here before; None if everything has."""
-        fresh = self._new_rows(batch)
-        if fresh is not None:
-            repeated = len(batch) - len(fresh)
-            self._postroom.counters.duplicates += repeated
-            if repeated:
-                gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
-                self.discards.here(source, batch, gone.tolist())
-            if repeated and pending is not None:
-                # A repeated publication is settled when its first copy is, not before; whoever sends it
-                # does not wait for what is on its own side.
-                for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                    earlier.follow_beside(source, pending.share())
-            if not len(fresh):
-                if pending is not None:
-                    pending.release()
-                return None
-            batch = batch.select(fresh)
-        if batch.hops >= self._hops_max:
-            self._looped(source, batch)
+    def _route(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let what is new of these go its way."""
+        fresh: list[Arrival] = []
+        for arrival in arrivals:
+            batch, pending = arrival
+            rows = self.seen.new_in(batch)
+            if rows is not None or batch.hops >= self._hops_max:
+                new = self._new_part(source.party, batch, rows, pending)
+                if new is None:
+                    continue
+                batch, pending = arrival = new, pending
             if pending is not None:
-                pending.release()
-            return None
-        route = _Route(batch, pending)
+                self._unsettled.enter(batch, pending)
+                self._wait_here(batch, pending)
+            fresh.append(arrival)
+        if self._links.holding:
+            self._go_and_be_kept(source, fresh)
+        elif fresh:
+            self._go(source, fresh)
+
+    def _new_part(
+        self, source: Party, batch: PublicationBatch, rows: Rows, pending: Pending | None
+    ) -> PublicationBatch | None:
+        """The rows of a batch that are new, if they may go on."""
+        if rows is not None:
+            self._repeated(source, batch, rows, pending)
+            batch = batch.select(rows)
+        if batch.count and batch.hops < self._hops_max:
+            return batch
+        if batch.count:
+            self._postroom.counters.received += batch.count
+            self._looped(source, batch)
+        self._settle(pending)
+        return None
+
+    def _repeated(
+        self, source: Party, batch: PublicationBatch, fresh: IntArray, pending: Pending | None
+    ) -> None:
+        """All rows of a batch but these have been here before."""
+        repeated = len(batch) - len(fresh)
+        if not repeated:
+            return
+        self._postroom.counters.received += repeated
+        self._postroom.counters.duplicates += repeated
+        gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
+        self.discards.here(source, batch, gone.tolist())
         if pending is not None:
-            self._unsettled.enter(batch, pending, source)
-            self._wait_here(route)
-        return route
+            # A repeated publication is settled when its first copy is, not before; whoever sends it does
+            # not wait for what is on its own side.
+            for earlier in self._unsettled.of(batch.publisher, batch.sequences):
+                pending.wait_beside(source, earlier)
 
     def _looped(self, source: Party, batch: PublicationBatch) -> None:
         self._postroom.counters.looped += len(batch)
@@ -440,145 +481,135 @@ class PublishDesk:
             "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
         )
 
-    def _new_rows(self, batch: PublicationBatch) -> IntArray | None:
-        """Which rows are new; None if all are."""
-        count = len(batch)
-        if not count:
-            return batch.sequences
-        first = batch.first
-        if batch.last - first + 1 == count and self.seen.new_run(batch.publisher, first, count):
-            return None
-        return self.seen.new_rows(batch.publisher, batch.sequences)
+    def _go_and_be_kept(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications go their way while somebody's interest is not known.
 
-    def _match(self, source: Party, routes: Sequence[_Route]) -> None:
-        begin_ns = self.stopwatch() if self.stopwatch is not None else 0
-        if self._links.holding:
-            # All rows are kept for such a link, also those that matching may not look at.
-            self._without_impossible(source, routes)
+        They go one batch after the other: what is kept for such a link whether it matches or not must not
+        come behind what follows it.
+        """
+        for batch, pending in arrivals:
+            # All rows are kept, also those that matching may not look at.
+            possible = self._without_impossible(source.party, [(batch, pending)])
+            if possible:
+                self._keep_for_unknown(source.party, possible)
+                self._go(source, possible)
+            else:
+                self._settle_all(pending)
+
+    def _go(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications, all of them new, go their way."""
+        party = source.party
+        present = arrivals
+        holding = self._links.holding
         try:
-            reached = self._reached(routes)
+            way = self.ways.of(source, present, holding)
         except PublicationError:
-            self._without_impossible(source, routes)
-            reached = self._reached(routes)
-        if self.stopwatch is not None:
-            self._postroom.counters.match_ns += self.stopwatch() - begin_ns
-        self._postroom.counters.matched_batches += 1
-        came_from = self._mesh.direction_of(source)
-        # While somebody's interest is not known, everything keeps to the tree, where it is waited for.
-        on_tree = bool(self._links.holding) or any(route.batch.ordered for route in routes)
-        rows = routes[-1].first + len(routes[-1].batch)
-        # What has come along the tree stays there: nothing that keeps to it may wait for what does not.
-        if self._mesh.delegates and not on_tree and isinstance(source, Client):
-            sets = self._delegated.sets(reached, came_from, rows)
-            if sets is not None:
-                for destinations, chosen in sets:
-                    self._hand_over(source, routes, destinations, chosen)
-                reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
-        for destination, chosen in self.forwarding.next_hops(reached, came_from, on_tree, rows):
-            self._hand_over(source, routes, destination, chosen)
-        self._keep_for_unknown(source, routes, came_from)
-        for route in routes:
-            if route.here is not None:
-                route.here.release()
-            if route.pending is not None:
-                route.pending.release()
+            present = self._without_impossible(party, arrivals)
+            way = self.ways.of(source, present, holding)
+        self._follow(party, present, way)
+        for _, pending in arrivals:
+            if pending is not None:
+                self._settle_all(pending)
 
-    def _reached(self, routes: Sequence[_Route]) -> Reached:
-        return self._subscriptions.tables.reached([route.batch for route in routes])
+    def _follow(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give everybody on the way their rows."""
+        for links, rows in way.links:
+            copies: list[Arrival] = []
+            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+                copies.append((batch.onward(), pending))
+            self._postroom.pass_on(links, copies, source)
+        if way.more:
+            self._follow_further(source, arrivals, way)
 
-    def _without_impossible(self, source: Party, routes: Sequence[_Route]) -> None:
-        """Take out the rows with values that no publication can have.
+    def _follow_further(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give their rows to everybody on the way but links."""
+        for route, rows in way.sets:
+            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+                self._delegated.pass_on(source, batch, route, pending, free=True)
+        if way.clients or way.logs:
+            self._hand_over(source, arrivals, way, delegated=False)
+
+    def _hand_over(self, source: Party, arrivals: Sequence[Arrival], way: Way, *, delegated: bool) -> None:
+        """Give clients and logs of this broker their rows.
+
+        `delegated`: they came for a set of brokers, so that they are known to be new here.
+        """
+        may_be_known = not delegated and len(self._delegated.delivered) > 0
+        counters = self._postroom.counters
+        for clients, number, rows in way.clients:
+            some = arrivals if rows is None else _chosen(arrivals, rows)
+            copies: list[Arrival] = []
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                counters.delivered += batch.count * len(clients)
+                copies.append((batch.delivery(number), None if pending is None else pending.here or pending))
+            if copies:
+                self._postroom.pass_on(clients, copies, source, arrivals[0][0].target)
+        for log, rows in way.logs:
+            some = arrivals if rows is None else _chosen(arrivals, rows)
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                local = None if pending is None else pending.here or pending
+                self._durables.append(log, batch, local, source)
+
+    def _not_delivered(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """What clients here have not had for a set."""
+        found: list[Arrival] = []
+        for batch, pending in arrivals:
+            rest = self._delegated.not_delivered_for_a_set(batch)
+            if rest is not None:
+                found.append((rest, pending))
+        return found
+
+    def _without_impossible(self, source: Party, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Take out the rows with values that no publication can have, and what has no others.
 
         Matching looks at every value anyway, so rows are not checked one by one before it complains.
         """
-        first = 0
-        for route in routes:
-            route.batch = self._possible(source, route.batch)
-            route.first = first
-            first += len(route.batch)
+        possible = [(self._refusals.possible(source, batch), pending) for batch, pending in arrivals]
+        rows = sum([batch.count for batch, _ in arrivals]) - sum([batch.count for batch, _ in possible])
+        self._postroom.counters.received += rows  # those that are left are counted on their way
+        return [arrival for arrival in possible if arrival[0].count]
 
-    def _possible(self, source: Party, batch: PublicationBatch) -> PublicationBatch:
-        """The rows whose values a publication can have. A client hears of the others; a neighbour should
-        not have passed them on, but if that ended its connection, it would send them again on the next."""
-        kept = []
-        for row, values in enumerate(batch.attributes()):
-            try:
-                checked_attributes(values)
-                kept.append(row)
-            except PublicationError as error:
-                if isinstance(source, Client):
-                    self._refuse(source, batch, np.array([row]), "publication", str(error))
-                else:
-                    self._postroom.counters.refused += 1
-                    self._postroom.note(
-                        "error",
-                        "a neighbour passed on what cannot be",
-                        neighbour=source.name,
-                        reason=str(error),
-                    )
-        if isinstance(source, Client):
-            self._audit_refusals(source)
-        return batch if len(kept) == len(batch) else batch.select(np.array(kept, np.int64))
-
-    def _hand_over(
-        self, source: Party, routes: Sequence[_Route], destination: Hashable, rows: IntArray | None
-    ) -> None:
-        """Give a destination its rows; `rows` None means all. Bytes are a set of destinations."""
-        for route in routes:
-            batch = route.batch
-            if not len(batch):
-                continue  # nothing of it could be
-            if rows is not None and len(routes) == 1:
-                batch = batch.select(rows) if len(rows) < len(batch) else batch
-            elif rows is not None:
-                low, high = np.searchsorted(rows, (route.first, route.first + len(batch)))
-                if low == high:
-                    continue
-                if high - low < len(batch):
-                    batch = batch.select(rows[low:high] - route.first)
-            self._give(source, route, destination, batch)
-
-    def _give(self, source: Party, route: _Route, destination: Hashable, batch: PublicationBatch) -> None:
-        counters = self._postroom.counters
-        if isinstance(destination, bytes):
-            self._delegated.pass_on(source, batch, destination, route.pending, free=True)
-            return
-        if not isinstance(destination, str) and not route.delegated:
-            not_delivered = self._delegated.not_delivered_for_a_set(batch)
-            if not_delivered is None:
-                return
-            batch = not_delivered
-        if isinstance(destination, ClientDestination):
-            if destination.client.connection is None:
-                return  # it has left, and its subscriptions are going
-            counters.delivered += len(batch)
-            care = route.local.share() if route.local is not None else None
-            readdressed = batch.readdressed(target=destination.number)
-            self._postroom.pass_on(destination.client, readdressed, care, source, route.source_class)
-        elif isinstance(destination, str):
-            link = self._mesh.party(destination)
-            if route.pending is not None and link.channel.holding:
-                return  # `_keep_for_unknown` keeps all rows for it
-            counters.forwarded += len(batch)
-            care = route.pending.share_of(link) if route.pending is not None else None
-            self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
-        else:
-            self._durables.append(destination, batch, route.local, source)
-
-    def _keep_for_unknown(self, source: Party, routes: Sequence[_Route], came_from: str | None) -> None:
+    def _keep_for_unknown(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
-        if not self._links.holding:
-            return
+        came_from = self._mesh.direction_of(source)
         for link in self._links.unknown:
             if link.name == came_from:
                 continue
-            for route in routes:
-                if route.pending is not None and len(route.batch):
+            for batch, pending in arrivals:
+                if pending is not None:
                     if link.channel.connected:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    care = route.pending.share_of(link)
-                    self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
+                    self._postroom.pass_on((link,), [(batch.onward(), pending)], source)
+
+
+def _chosen(arrivals: Sequence[Arrival], rows: IntArray) -> Sequence[Arrival]:
+    """Some rows of batches that are routed together."""
+    if len(arrivals) == 1:
+        batch, pending = arrivals[0]
+        return [(batch.select(rows), pending)]
+    ends = np.cumsum([batch.count for batch, _ in arrivals])
+    if ends[-1] == len(arrivals):  # each a single one, perhaps of as many publishers
+        return [arrivals[row] for row in rows.tolist()]
+    chosen: list[Arrival] = []
+    begin = 0
+    cuts = np.searchsorted(rows, ends).tolist()
+    for (batch, pending), end, cut in zip(arrivals, ends.tolist(), cuts, strict=True):
+        if cut > begin:
+            whole = cut - begin == batch.count
+            some = batch if whole else batch.select(rows[begin:cut] - (end - batch.count))
+            chosen.append((some, pending))
+            begin = cut
+    return chosen
+
+
+def _session(party: Party) -> int:
+    """The session that a broker's frames are of; a soft link has only one."""
+    return party.session if isinstance(party, Link) else 0
+
+
+def _has_route(arrival: Arrival) -> bool:
+    return bool(arrival[0].route)
 
 
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:

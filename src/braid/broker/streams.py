@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.broker.parties import ClientDestination
-from braid.broker.settling import Pending
 from braid.errors import RequestRefusedError
 from braid.matching import FilterIndex
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
@@ -27,8 +26,9 @@ from braid.protocol.messages import Done, Failed
 
 if TYPE_CHECKING:
     from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Client, Release
+    from braid.broker.parties import Client
     from braid.broker.postroom import Postroom
+    from braid.broker.settling import Pending
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Separate, Unsubscribe
@@ -93,8 +93,8 @@ class StreamDesk:
         """Drop what waits for nobody any more; returns how many rows that were."""
         rows, cares = stream.client.channel.drop_waiting(stream.number)
         self._postroom.let_go_class(stream)
-        for release in cares:
-            release()
+        for care in cares:
+            self._postroom.settlement.settle(care)
         return rows
 
     def give_up(self, stream: ClientDestination) -> None:
@@ -131,10 +131,6 @@ class _Rows:
         return rows.readdressed(target=self._stream)
 
 
-def _both(care: Release) -> tuple[Release, Release]:
+def _both(care: Pending) -> tuple[Pending, Pending]:
     """Two shares of what one waited for."""
-    pending = Pending()
-    pending.follow(care)
-    shares = pending.share(), pending.share()
-    pending.release()
-    return shares
+    return care, care.share()

@@ -120,7 +120,7 @@ class Turns:
         Args:
             postroom: where effects go.
             handler: who handles a kind of message from a party.
-            batches: handles publications.
+            batches: accepts and handles publications.
             subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
             changing: called before anything that may change who gets what.
             check: complains about a party that asks for more than it takes.
@@ -210,8 +210,13 @@ class Turns:
         self.forget(connection)
         if line is not None and isinstance(line.party, Client):
             channel = line.party.channel
-            new = [frame for frame in line.frames if frame.sequence and channel.accept(frame)]
-            self._batches(line.party, [frame for frame in new if isinstance(frame.body, PublicationBatch)])
+            for kind, run in groupby(line.frames, key=_kind):
+                if kind is PublicationBatch:
+                    self._batches(line.party, list(run))
+                else:
+                    for frame in run:
+                        if frame.sequence:
+                            channel.accept(frame)
 
     # One party.
 
@@ -241,9 +246,7 @@ class Turns:
         handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
-            if not party.line:
-                party.line.advance()
-            self._postroom.changed(party)
+            self._postroom.arrived(party)
         return handled
 
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
@@ -257,7 +260,7 @@ class Turns:
                 fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
                 work_max -= work
                 self.work += work
-                self._batches(party, [frame for frame in run[:fitting] if party.channel.accept(frame)])
+                self._batches(party, run[:fitting])
                 if fitting < len(run):
                     return handled + fitting
             elif kind in _ROUTINE:
