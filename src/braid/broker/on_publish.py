@@ -114,7 +114,7 @@ class PublishDesk:
 
         Otherwise nothing has happened yet, and False is returned.
         """
-        batch: Any = frames[0].body if len(frames) == 1 else None
+        batch: Any = frames[0][1] if len(frames) == 1 else None
         way = None
         if source.client is None and type(batch) is PublicationBatch:
             # Mostly its way is known from others that match the same.
