@@ -101,3 +101,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_measuring(run, tmp
     code, output, errors = run("matching", "--quick", "--output", str(tmp_path / "no" / "report.json"))
     assert (code, output) == (2, "")
     assert "report.json: cannot be written" in errors
+
+
+def test_both_distributions_have_one_version() -> None:
+    package, benchmarks = (
+        tomllib.loads((PROJECT / folder / "pyproject.toml").read_text())["project"]
+        for folder in ("", "benchmarks")
+    )
+    assert benchmarks["version"] == package["version"]
+    assert benchmarks["dependencies"] == [f"{package['name']}=={package['version']}"]

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from braid.adaptation import SoftLinkSettings
@@ -280,7 +281,7 @@ class Conversation:
 
     def _mesh(self, rest: str) -> None:
         mesh = self.network.cores[rest]._mesh
-        report = mesh.overlay()
+        report = asdict(mesh.snapshot())
         overlay = self.network.cores[rest]._maps.surroundings.map()
         places = ", ".join(f"{broker} behind {overlay.parent(broker)}" for broker in overlay.brokers)
         self._lines.append(f"sees {places or 'nobody'}")

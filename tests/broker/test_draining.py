@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from braid.broker.reports import overlay_of
 from braid.protocol import ChannelSettings
 from braid.protocol.inputs import Drain
 from braid.protocol.messages import Refused, Subscribe
@@ -151,11 +152,11 @@ def test_a_neighbour_that_comes_while_draining_gets_no_further_credit() -> None:
     network.run(us=1_000_000)
     core = network.cores["A"]
     assert core._links.links["B"].connection is not None
-    overlay = core._reports.overlay()
+    overlay = overlay_of(core.snapshot())
     assert overlay["links"][0]["withheld"] == ["draining"]
     assert overlay["withheld"]["draining"] == 3, "nobody gets credit, and operators see why"
 
 
 def test_operators_see_why_credit_is_withheld(small: tuple[Network, WireClient, WireClient]) -> None:
     network, _, _ = small
-    assert network.cores["A"]._reports.overlay()["withheld"] == {"reader class 1 is behind": 1}
+    assert overlay_of(network.cores["A"].snapshot())["withheld"] == {"reader class 1 is behind": 1}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.protocol import client_session
-from braid.runtime.client import connect
+from braid.client import session as client_session
+from braid.runtime.connecting import connect
 from tests.runtime.fake_broker import DEADLINE_S, until
 from tests.runtime.test_client_with_broker import RunningBroker
 
@@ -30,15 +30,29 @@ class SlowLine:
     def __init__(self, port: int) -> None:
         self._port = port
         self.connections = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.append(writer)
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError:
             writer.close()
             return
+        self._writers.append(far_writer)
         await asyncio.gather(self._pass_on(reader, far_writer), self._pass_on(far_reader, writer))
+
+    async def end(self) -> None:
+        """Cut whatever is connected."""
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.wait(self._tasks, timeout=DEADLINE_S)
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -58,6 +72,7 @@ async def slow_line_to(broker: RunningBroker) -> AsyncIterator[tuple[SlowLine, s
         yield line, f"127.0.0.1:{port}"
     finally:
         server.close()
+        await line.end()
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ from braid.broker.parties import Client, SoftLink
 from braid.broker.postroom import Postroom
 from braid.broker.reachability import Reachability
 from braid.broker.reception import Reception
-from braid.broker.reports import Reports
+from braid.broker.reports import Reports, overlay_of, statistics_of
 from braid.broker.settling import Unsettled
 from braid.broker.soft_links import SoftLinks
 from braid.broker.soft_words import SoftWords
@@ -268,8 +268,9 @@ class Composition:
             self.links,
             self.tables,
             self.soft,
-            self.mesh.overlay,
-            self.durables.statistics,
+            self.mesh.snapshot,
+            self.durables.snapshot,
+            self.subscriptions.installations.waiting,
         )
         operations = LinkOperations(
             postroom, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
@@ -316,8 +317,8 @@ def topics(
 ) -> Mapping[str, Callable[[Mapping[str, str]], Any]]:
     """Who answers which question of an operator."""
     return {
-        "overlay": lambda arguments: reports.overlay(),
-        "statistics": lambda arguments: reports.statistics(),
+        "overlay": lambda arguments: overlay_of(reports.snapshot()),
+        "statistics": lambda arguments: statistics_of(reports.snapshot()),
         "append": operations.append,
         "detach": operations.detach,
         "forget": operations.forget,

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from braid.broker.events import Installed, NotInstalled
+from braid.broker.snapshot import WaitSnapshot
 from braid.broker.waiters import Announcement
 from braid.errors import UnreachedError
 
@@ -183,6 +184,10 @@ class Outstanding:
             told.waiting = {}
         return list(waiting)
 
+    def announcements(self) -> Iterator[Waiter]:
+        """Who waits until advertisements are confirmed."""
+        return (announcement.waiter for _, announcement in self._line)
+
     def awaited_by(self, installation: Installation) -> bool:
         """Whether an installation waits for something that the neighbour has to confirm."""
         return any(installation in told.waiting for told in self.subscriptions.values())
@@ -306,6 +311,16 @@ class Installations:
                 yield f"{installation.key} is over and waits for missing links"
         if self._parked and not self._missing():
             yield f"{len(self._parked)} subscriptions wait for missing links, and none is missing"
+
+    def waiting(self) -> Iterator[WaitSnapshot]:
+        """Who waits for the network to know something, and for which neighbours or missing links."""
+        for installations in self._by_key.values():
+            for each in installations:
+                waits_for = tuple(sorted(each.waiting)) or tuple(self._missing())
+                yield WaitSnapshot(who=str(each.waiter), waits_for=waits_for)
+        for link in self._links.values():
+            for waiter in link.outstanding.announcements():
+                yield WaitSnapshot(who=str(waiter), waits_for=(link.name,))
 
     def _look(self, installation: Installation) -> None:
         """See who has not confirmed it, and answer if there is nobody to wait for."""

@@ -13,6 +13,7 @@ from braid.broker.access import AccessPolicy
 from braid.broker.composition import Composition
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
+from braid.broker.reports import statistics_of
 from braid.broker.story import Story
 from braid.errors import InvariantViolated, RemoteProtocolError
 from braid.protocol import Frame, PublicationBatch
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from braid.broker.settings import BrokerSettings
+    from braid.broker.snapshot import BrokerSnapshot
     from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
@@ -312,7 +314,11 @@ class BrokerCore:
             problem = f"{self.settings.broker_id}: {'; '.join(found)}"
             raise InvariantViolated(problem, tuple(self._story.lines()))
 
-    def statistics(self) -> dict[str, Any]:
-        """A snapshot for metrics and reports."""
+    def snapshot(self) -> BrokerSnapshot:
+        """What this broker is like now: a value that can be compared, shown and sent."""
         self._express.add_up()
-        return self._reports.statistics()
+        return self._reports.snapshot()
+
+    def statistics(self) -> dict[str, Any]:
+        """The same in numbers, for metrics."""
+        return statistics_of(self.snapshot())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
@@ -19,6 +19,7 @@ from braid.broker.log_reading import LogReading
 from braid.broker.parties import Client, class_of
 from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.broker.pressure import Pressure
+from braid.broker.snapshot import LogSnapshot, StoreSnapshot
 from braid.broker.store_work import StoreWork
 from braid.broker.stored_rows import StoredRows
 from braid.broker.waiters import Waiter, WaiterKind
@@ -503,23 +504,26 @@ class DurableDesk:
 
     # What the driver says of the store, and what operators hear of it.
 
-    def statistics(self) -> dict[str, Any]:
+    def snapshot(self) -> StoreSnapshot:
         """How much there is of everything now."""
-        return {
-            "durable_logs": {
-                log.key: {
-                    "next_offset": log.next_offset,
-                    "acknowledged": log.acknowledged,
-                    "read": log.reader is not None,
-                }
+        return StoreSnapshot(
+            logs=tuple(
+                LogSnapshot(
+                    key=log.key,
+                    first_offset=log.first_offset,
+                    next_offset=log.next_offset,
+                    safe_offset=log.safe_offset,
+                    acknowledged=log.acknowledged,
+                    read=log.reader is not None,
+                )
                 for log in self.logs.values()
-            },
-            "durable_logs_set_aside": len(self.set_aside),
-            "store_unsafe_bytes": self.unsafe_bytes,
-            "store_failed": self.work.failed,
-            "disk_low": self.pressure.disk_low,
-            "memory_high": self.pressure.memory_high,
-        }
+            ),
+            logs_set_aside=len(self.set_aside),
+            unsafe_bytes=self.unsafe_bytes,
+            failed=self.work.failed,
+            disk_low=self.pressure.disk_low,
+            memory_high=self.pressure.memory_high,
+        )
 
     @property
     def short(self) -> bool:

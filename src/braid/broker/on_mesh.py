@@ -13,12 +13,14 @@ which is what forwarding goes by.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from braid.adaptation import DemandPlanner, ProfiledPlanner
 from braid.broker.events import SoftLinkLost, SoftLinksChanged
 from braid.broker.parties import SoftLink
 from braid.broker.settings import checked_strategy
+from braid.broker.snapshot import MeshSnapshot
 from braid.errors import ConfigurationError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Dial, Send
@@ -154,7 +156,7 @@ class MeshDesk:
         """Forward by another strategy from now on; without one, say which is in force."""
         if "strategy" in arguments:
             self.use_strategy(arguments["strategy"])
-        return {"broker": self._settings.broker_id, **self.overlay()}
+        return {"broker": self._settings.broker_id, **asdict(self.snapshot())}
 
     @property
     def delegates(self) -> bool:
@@ -432,16 +434,16 @@ class MeshDesk:
         """Who gets what goes to a next hop: a soft link, or else a neighbour."""
         return self.outgoing.get(hop) or self._links.get(hop) or self.incoming[hop]
 
-    def overlay(self) -> dict[str, Any]:
+    def snapshot(self) -> MeshSnapshot:
         """For operators."""
-        return {
-            "strategy": self.strategy,
-            "delta": self._settings.delta,
-            "brokers_in_sight": len(self._surroundings.map()),
-            "soft_links": sorted(self.outgoing),
-            "soft_links_from": sorted(self.incoming),
-            "links_in_all": self._soft.held - len(self._soft.dialling),
-            "fanout": self._soft.fanout,
-            "candidates": sorted(self._candidates),
-            "saving_uplink": self._loads.saving,
-        }
+        return MeshSnapshot(
+            strategy=self.strategy,
+            delta=self._settings.delta,
+            brokers_in_sight=len(self._surroundings.map()),
+            soft_links=tuple(sorted(self.outgoing)),
+            soft_links_from=tuple(sorted(self.incoming)),
+            links_in_all=self._soft.held - len(self._soft.dialling),
+            fanout=self._soft.fanout,
+            candidates=tuple(sorted(self._candidates)),
+            saving_uplink=self._loads.saving,
+        )

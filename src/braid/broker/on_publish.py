@@ -413,9 +413,10 @@ class PublishDesk:
                 gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
                 self.discards.here(source, batch, gone.tolist())
             if repeated and pending is not None:
-                # A repeated publication is settled when its first copy is, not before.
+                # A repeated publication is settled when its first copy is, not before; whoever sends it
+                # does not wait for what is on its own side.
                 for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                    earlier.follow(pending.share())
+                    earlier.follow_beside(source, pending.share())
             if not len(fresh):
                 if pending is not None:
                     pending.release()
@@ -559,7 +560,7 @@ class PublishDesk:
             if route.pending is not None and link.channel.holding:
                 return  # `_keep_for_unknown` keeps all rows for it
             counters.forwarded += len(batch)
-            care = route.pending.share() if route.pending is not None else None
+            care = route.pending.share_of(link) if route.pending is not None else None
             self._postroom.pass_on(link, batch.readdressed(further=True), care, source)
         else:
             self._durables.append(destination, batch, route.local, source)
@@ -576,7 +577,7 @@ class PublishDesk:
                     if link.channel.connected:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    care = route.pending.share()
+                    care = route.pending.share_of(link)
                     self._postroom.pass_on(link, route.batch.readdressed(further=True), care, source)
 
 

@@ -37,7 +37,7 @@ def shared_care(care: Callable[[], None] | None, count: int) -> list[Callable[[]
 class Pending:
     """One acknowledged batch and the shares of it that are not settled yet."""
 
-    __slots__ = ("_followers", "shares", "source")
+    __slots__ = ("_beside", "_followers", "_toward", "shares", "source")
 
     def __init__(self) -> None:
         self.source: Party | None = None
@@ -45,6 +45,10 @@ class Pending:
         # The first share is the router's own, until it has found everybody concerned.
         self.shares = 1
         self._followers: list[Callable[[], None]] = []
+        self._toward: dict[Party, int] = {}
+        """Of the shares, those of links, by link."""
+        self._beside: list[tuple[Party, Callable[[], None]]] = []
+        """Who waits for all shares but those of a link."""
 
     @property
     def done(self) -> bool:
@@ -56,13 +60,38 @@ class Pending:
         self.shares += 1
         return self.release
 
+    def share_of(self, link: Party) -> Callable[[], None]:
+        """As `share`, for a copy that a link gets."""
+        self.shares += 1
+        self._toward[link] = self._toward.get(link, 0) + 1
+        return partial(self._release_of, link)
+
+    def _release_of(self, link: Party) -> None:
+        self._toward[link] -= 1
+        self.release()
+
     def release(self) -> None:
         """One share is settled."""
         self.shares -= 1
+        if self._beside:
+            waiting, self._beside = self._beside, []
+            for link, follower in waiting:
+                self.follow_beside(link, follower)
         if self.shares == 0:
             followers, self._followers = self._followers, []
             for follower in followers:
                 follower()
+
+    def follow_beside(self, link: Party, follower: Callable[[], None]) -> None:
+        """Call this when everything is settled but the copies that this link got.
+
+        It is what a link wants to know that has sent the same: what is behind itself it knows best, and two
+        that asked each other for that as well would wait for ever.
+        """
+        if self.shares == self._toward.get(link, 0):
+            follower()
+        else:
+            self._beside.append((link, follower))
 
     def follow(self, follower: Callable[[], None]) -> None:
         """Call this when everything is settled."""

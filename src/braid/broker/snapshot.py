@@ -1,0 +1,148 @@
+"""What a broker is like at one moment, as a value that can be compared, shown and sent.
+
+Metrics, operators' reports, the HTTP pages and tests look at this and not into the handlers. It holds no
+secrets: neither keys nor names of sessions, which would let others speak in a neighbour's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from braid.broker.postroom import Counters
+
+__all__ = [
+    "BrokerSnapshot",
+    "ClientSnapshot",
+    "LinkSnapshot",
+    "LogSnapshot",
+    "MeshSnapshot",
+    "SoftLinkSnapshot",
+    "StoreSnapshot",
+    "WaitSnapshot",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSnapshot:
+    """A neighbour."""
+
+    name: str
+    address: str
+    stage: str
+    """Where the link is in its life, as `docs/lives.md` draws it."""
+    up: bool
+    known: bool
+    """Whether the interest of everybody behind it is known."""
+    withheld: tuple[str, ...]
+    """Why it gets no further credit."""
+    waiting_bytes: int
+    unacknowledged_bytes: int
+    unsettled_bytes: int
+    behind: tuple[str, ...]
+    """The brokers that are reached through it."""
+    missing: tuple[str, ...]
+    """The links behind it that are not there."""
+    subscriptions_told: int = 0
+    subscriptions_hidden: int = 0
+    advertisements_told: int = 0
+    advertisements_hidden: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftLinkSnapshot:
+    """A shortcut to a broker that is no neighbour."""
+
+    name: str
+    stage: str
+    opened_here: bool
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSnapshot:
+    """A connected client."""
+
+    name: str
+    principal: str
+    subscriptions: int
+    waiting_bytes: int
+    behind: bool
+    """Whether it holds others up."""
+    withheld: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSnapshot:
+    """The log of a durable subscription."""
+
+    key: str
+    first_offset: int
+    next_offset: int
+    safe_offset: int
+    acknowledged: int
+    read: bool
+    """Whether somebody reads it at the moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSnapshot:
+    """The logs, and how the store is doing."""
+
+    logs: tuple[LogSnapshot, ...]
+    logs_set_aside: int
+    unsafe_bytes: int
+    """Handed to the store and not yet safe."""
+    failed: bool
+    disk_low: bool
+    memory_high: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSnapshot:
+    """How publications are forwarded, and over which shortcuts."""
+
+    strategy: str
+    delta: int
+    brokers_in_sight: int
+    soft_links: tuple[str, ...]
+    soft_links_from: tuple[str, ...]
+    links_in_all: int
+    fanout: int
+    candidates: tuple[str, ...]
+    saving_uplink: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitSnapshot:
+    """Somebody who waits for an answer."""
+
+    who: str
+    """Who, and what for, in words."""
+    waits_for: tuple[str, ...]
+    """The neighbours, or the missing links, that it waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSnapshot:
+    """One broker."""
+
+    broker: str
+    address: str
+    incarnation: str
+    ready: bool
+    counters: Counters
+    subscriptions: int
+    advertisements: int
+    links: tuple[LinkSnapshot, ...]
+    """By name."""
+    unreached: tuple[str, ...]
+    """The addresses of neighbours that have not been met since the start."""
+    soft_links: tuple[SoftLinkSnapshot, ...]
+    clients: tuple[ClientSnapshot, ...]
+    """In the order in which they came."""
+    mesh: MeshSnapshot
+    store: StoreSnapshot
+    waiting: tuple[WaitSnapshot, ...]
+    """Who waits for the network to know something."""
