@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from braid.broker.events import Events
 from braid.broker.postroom import Postroom
 from braid.broker.settings import BrokerSettings
 from braid.broker.store_work import StoreWork
@@ -16,7 +17,7 @@ class Desk:
     """A store that is asked for work, and answers when and what a test says."""
 
     def __init__(self) -> None:
-        self.postroom = Postroom(BrokerSettings(broker_id="A"))
+        self.postroom = Postroom(BrokerSettings(broker_id="A"), Events())
         self.work = StoreWork(self.postroom)
         self.safe: list[int] = []
         self.asked: list[int] = []
