@@ -52,3 +52,23 @@ def test_another_client_takes_over_by_its_own_choice_and_the_first_hears_of_it(n
     network.client("writer", "A").publish({"n": 1})
     network.run(us=100_000)
     assert (len(reader.stored), len(other.stored)) == (0, 1)
+
+
+def test_rows_that_were_asked_for_by_a_former_connection_leave_no_gap_for_the_next(network: Network) -> None:
+    """The store is slow: when it answers, the reader is back and goes on further down."""
+    network.start("B", store=True, durable_window_bytes=200, durable_tail_bytes=0)
+    reader = network.client("reader", "B")
+    reader.settles = False
+    assert read(network, reader) == []
+    network.client("writer", "B").publish(*({"n": number} for number in range(60)))
+    network.run(us=100_000)
+    assert 0 < len(reader.stored) < 60
+    network.frozen_stores.add("B")
+    reader.settles = True
+    reader.receive([])  # there is room for more, which is asked for
+    network.run(us=100_000)
+    again = network.client("reader", "B")
+    read(network, again)
+    network.frozen_stores.clear()
+    network.run(us=100_000)
+    assert [offset for _, offset, _ in again.stored] == list(range(60))

@@ -7,6 +7,7 @@ table; the attacks with requests are in `attackers`.
 
 from __future__ import annotations
 
+import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ MEGABYTE = 1_000_000
 PATIENCE_S = 60.0
 # What must not come would come within this: the brokers are beside each other.
 LONG_ENOUGH_S = 1.0
+# Between attempts to be let in.
+RETRY_S = 0.01
 
 
 def _answer(client: RawClient, request: int) -> Done | Failed:
@@ -69,6 +72,18 @@ def _strangers(stage: Stage, *stories: tuple[str, tuple[str, ...], bool]) -> Non
 # Neighbours.
 
 
+def _let_in(stage: Stage, name: str, incarnation: str) -> RawNeighbour:
+    """Come as a neighbour, and again until the broker has noticed that the last one of that name is gone."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return RawNeighbour(stage.address("A"), name, incarnation)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_S)
+
+
 def _flapping(directory: Path) -> Outcome:
     """A neighbour that comes, advertises, confirms nothing, goes, and comes again as somebody new."""
     with Stage("a neighbour that flaps 40 times", directory) as stage:
@@ -77,7 +92,7 @@ def _flapping(directory: Path) -> Outcome:
         talker = RawClient(stage.address("A"), "talker")
         talker.say(*(Advertise(key, str(key), f"topic = {key}") for key in range(1, 9)))
         for turn in range(40):
-            stranger = RawNeighbour(stage.address("A"), "X", f"X-{turn}")
+            stranger = _let_in(stage, "X", f"X-{turn}")
             stranger.say(*(Advertise(key, f"X/{key}", f"topic = {key}") for key in range(1, 9)))
             stranger.close()
             stage.cost(stranger)

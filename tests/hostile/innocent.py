@@ -7,17 +7,23 @@ is there; it writes down the longest it had to wait.
 from __future__ import annotations
 
 import functools
+import queue
+import socket
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import encode_record
-from braid.protocol.messages import Done, Failed, Ping, Pong, Subscribe, Unsubscribe
-from tests.hostile.attackers import RawClient
+from braid.protocol.messages import Done, Failed, Message, Ping, Pong, Subscribe, Unsubscribe
+from tests.hostile.attackers import PATIENCE_S, RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from braid.protocol.codec import Body
 
 __all__ = ["Innocent", "Seen"]
 
@@ -36,6 +42,64 @@ class Seen:
     """The longest that a subscription took to be answered."""
 
 
+class _Attentive:
+    """A client that takes what comes and answers heartbeats at all times, whatever else is going on.
+
+    As any client does: one that is silent while another broker starts would be sent away, and rightly.
+    """
+
+    def __init__(self, address: str, name: str) -> None:
+        self._raw = RawClient(address, name)
+        self.name = name
+        self._sending = threading.Lock()
+        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        """What has come; None when the connection has ended."""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def say(self, body: Body) -> None:
+        """Send this as part of the session."""
+        with self._sending:
+            self._raw.say(body)
+
+    def aside(self, message: Message) -> None:
+        """Send a message that is no part of the session."""
+        with self._sending:
+            self._raw.aside(message)
+
+    def next_frame(self, patience_s: float) -> Frame:
+        """What comes next."""
+        try:
+            frame = self._frames.get(timeout=patience_s)
+        except queue.Empty:
+            raise AssertionError(f"{self.name} has waited in vain") from None
+        if frame is None:
+            raise AssertionError(f"the broker has sent {self.name} away")
+        return frame
+
+    def close(self) -> None:
+        """Go without a word."""
+        with suppress(OSError):  # the broker was first
+            self._raw.socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join()
+        self._raw.close()
+
+    def _read(self) -> None:
+        channel = self._raw.channel
+        with suppress(OSError):  # the end of the connection, which is told below
+            for frame in self._raw.frames():
+                if frame.sequence:
+                    channel.accept(frame)
+                    channel.settled = channel.received
+                told = channel.acknowledgement()
+                if told is not None:
+                    self.aside(told)
+                if isinstance(frame.body, Ping):
+                    self.aside(Pong(frame.body.number))
+                self._frames.put(frame)
+        self._frames.put(None)
+
+
 class Innocent:
     """A client that publishes to another one, which may be at another broker."""
 
@@ -47,32 +111,22 @@ class Innocent:
             partial: be content with answers that hold for the part of the network that is there.
         """
         self._partial = partial
-        self._writer = RawClient(here, "innocent")
-        self._reader = RawClient(there, "reader") if there is not None else self._writer
-        self._frames = {client: client.frames() for client in (self._writer, self._reader)}
+        self._writer = _Attentive(here, "innocent")
+        self._reader = _Attentive(there, "reader") if there is not None else self._writer
         self._published = 0
         self._requests = 1
         self.seen = Seen()
         self._reader.say(Subscribe(1, "mine", "innocent = TRUE", partial=partial))
         self._until(self._reader, lambda frame: isinstance(frame.body, Done))
 
-    def _until(self, client: RawClient, wanted: Callable[[Frame], bool]) -> float:
+    def _until(self, client: _Attentive, wanted: Callable[[Frame], bool]) -> float:
         begin = time.monotonic()
-        frames: Iterator[Frame] = self._frames[client]
-        for frame in frames:
-            if frame.sequence:
-                client.channel.accept(frame)
-                client.channel.settled = client.channel.received
-            told = client.channel.acknowledgement()
-            if told is not None:
-                client.aside(told)
-            if isinstance(frame.body, Ping):
-                client.aside(Pong(frame.body.number))
+        while True:
+            frame = client.next_frame(PATIENCE_S)
             if isinstance(frame.body, Failed):
                 raise AssertionError(frame.body)
             if wanted(frame):
                 return time.monotonic() - begin
-        raise AssertionError(f"the broker has sent {client.name} away")
 
     def round(self) -> None:
         """Publish once, ask once whether the broker is there, subscribe once and take it back."""

@@ -61,8 +61,8 @@ class LogReading:
                 return
             if not log.tail or log.tail[0][0] > log.next_to_send:
                 log.reading = True
-                last = log.safe_offset - 1
-                self._read(log, log.next_to_send, last, partial(self._was_read, log, last))
+                first, last = log.next_to_send, log.safe_offset - 1
+                self._read(log, first, last, partial(self._was_read, log, first, last))
                 return
             start = log.next_to_send - log.tail[0][0]
             rows: list[tuple[int, LogRow]] = []
@@ -76,18 +76,19 @@ class LogReading:
                 size += cost
             self._send(log, client, rows)
 
-    def _was_read(self, log: DurableLog, last: int, answer: LogRead) -> None:
+    def _was_read(self, log: DurableLog, first: int, last: int, answer: LogRead) -> None:
         log.reading = False
         if answer.error is not None:
             self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
         elif log.reader is not None:
-            # Rows that were wanted may have been dropped meanwhile: the log goes on where it can. The
-            # reader may be another one than when the rows were asked for.
-            rows = [row for row in answer.rows if row[0] >= log.next_to_send]
-            if rows and rows[0][0] == max(log.next_to_send, answer.rows[0][0]):
-                self._send(log, log.reader, rows)
-            elif not answer.rows:
-                log.next_to_send = max(log.next_to_send, last + 1)
+            # The reader may be another one than when the rows were asked for, or the same that has come
+            # back. Where it goes on further down these are not its next rows, and those are asked for.
+            if log.next_to_send >= first:
+                rows = [row for row in answer.rows if row[0] >= log.next_to_send]
+                if rows:
+                    self._send(log, log.reader, rows)
+                elif not answer.rows:  # they have been dropped meanwhile: the log goes on where it can
+                    log.next_to_send = max(log.next_to_send, last + 1)
             self.feed(log)
 
     def _send(self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]) -> None:
