@@ -18,14 +18,14 @@ class Desk:
 
     def __init__(self) -> None:
         self.postroom = Postroom(BrokerSettings(broker_id="A"), Events())
-        self.work = StoreWork(self.postroom)
         self.safe: list[int] = []
+        self.work = StoreWork(self.postroom, {int: self.safe.append})
         self.asked: list[int] = []
         self.notes: list[str] = []
 
     def ask(self, number: int) -> None:
         self.work.ask(ForgetNeighbour(str(number)))
-        self.work.when_safe(lambda: self.safe.append(number))
+        self.work.when_safe(number)
         self.work.collect()
         self._collect()
 

@@ -528,6 +528,10 @@ class DurableDesk:
             memory_high=self.pressure.memory_high,
         )
 
+    def publishes(self, client: Client) -> None:
+        """A client publishes: it gets no more credit while memory is short."""
+        self.pressure.publishes(client)
+
     @property
     def short(self) -> bool:
         """The store takes nothing, or disk or memory is nearly used up."""

@@ -16,7 +16,7 @@ from braid.broker.joining import joined
 from braid.broker.parties import Client, Link
 from braid.broker.refusals import Refusals
 from braid.broker.settling import Pending, Unsettled, WaitingFor
-from braid.broker.ways import Ways
+from braid.broker.ways import Ways, chosen_rows
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.values import Range
 from braid.protocol import PublicationBatch
@@ -110,19 +110,20 @@ class PublishDesk:
     # Arrivals.
 
     def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> bool:
-        """Route what has come, if it is nothing but publications from which nothing else can follow.
+        """Route what has come, if it is one batch from which nothing else can follow.
 
-        Otherwise nothing has happened yet, and False is returned.
+        Otherwise nothing has happened yet, and False is returned: several batches may be too much for a turn.
         """
         batch: Any = frames[0][1] if len(frames) == 1 else None
-        way = None
-        if source.client is None and type(batch) is PublicationBatch:
-            # Mostly its way is known from others that match the same.
-            way = (
-                source.ways.get(batch.memo) if batch.count == 1 and not (batch.flags or batch.route) else None
-            )
-        elif not self._nothing_else(source, frames):
+        client = source.client
+        if type(batch) is not PublicationBatch or (
+            client is not None and (client.unrouted or not source.simple)
+        ):
             return False
+        way = None
+        if client is None and batch.count == 1 and not (batch.flags or batch.route):
+            # Mostly its way is known from others that match the same.
+            way = source.ways.get(batch.memo)
         party = source.party
         channel = source.channel
         self._postroom.now_us = now_us
@@ -143,14 +144,6 @@ class PublishDesk:
         else:
             channel.settled = channel.received
         return True
-
-    def _nothing_else(self, source: Source, frames: Sequence[Frame]) -> bool:
-        """Whether these are publications, from somebody from whom nothing but publications follows."""
-        client = source.client
-        if client is not None and (client.unrouted or not source.simple):
-            return False
-        # Without any, more of a long frame is here, and whoever sends it hears so.
-        return bool(frames) and all(type(body) is PublicationBatch for _, body in frames)
 
     def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
         """Publications have come from somebody."""
@@ -206,7 +199,7 @@ class PublishDesk:
             for sequence, batch in frames
         ]
         self._refusals.audit(client)
-        self._durables.pressure.publishes(client)
+        self._durables.publishes(client)
         client.unrouted.extend(checked)
         if not kept:
             self.release(client)
@@ -515,7 +508,7 @@ class PublishDesk:
         """Give everybody on the way their rows."""
         for links, rows in way.links:
             copies: list[Arrival] = []
-            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+            for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
                 copies.append((batch.onward(), pending))
             self._postroom.pass_on(links, copies, source)
         if way.more:
@@ -524,7 +517,7 @@ class PublishDesk:
     def _follow_further(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
         """Give their rows to everybody on the way but links."""
         for route, rows in way.sets:
-            for batch, pending in arrivals if rows is None else _chosen(arrivals, rows):
+            for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
                 self._delegated.pass_on(source, batch, route, pending, free=True)
         if way.clients or way.logs:
             self._hand_over(source, arrivals, way, delegated=False)
@@ -537,7 +530,7 @@ class PublishDesk:
         may_be_known = not delegated and len(self._delegated.delivered) > 0
         counters = self._postroom.counters
         for clients, number, rows in way.clients:
-            some = arrivals if rows is None else _chosen(arrivals, rows)
+            some = arrivals if rows is None else chosen_rows(arrivals, rows)
             copies: list[Arrival] = []
             for batch, pending in self._not_delivered(some) if may_be_known else some:
                 counters.delivered += batch.count * len(clients)
@@ -545,7 +538,7 @@ class PublishDesk:
             if copies:
                 self._postroom.pass_on(clients, copies, source, arrivals[0][0].target)
         for log, rows in way.logs:
-            some = arrivals if rows is None else _chosen(arrivals, rows)
+            some = arrivals if rows is None else chosen_rows(arrivals, rows)
             for batch, pending in self._not_delivered(some) if may_be_known else some:
                 local = None if pending is None else pending.here or pending
                 self._durables.append(log, batch, local, source)
@@ -581,26 +574,6 @@ class PublishDesk:
                         # As `LinkDesk` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
                     self._postroom.pass_on((link,), [(batch.onward(), pending)], source)
-
-
-def _chosen(arrivals: Sequence[Arrival], rows: IntArray) -> Sequence[Arrival]:
-    """Some rows of batches that are routed together."""
-    if len(arrivals) == 1:
-        batch, pending = arrivals[0]
-        return [(batch.select(rows), pending)]
-    ends = np.cumsum([batch.count for batch, _ in arrivals])
-    if ends[-1] == len(arrivals):  # each a single one, perhaps of as many publishers
-        return [arrivals[row] for row in rows.tolist()]
-    chosen: list[Arrival] = []
-    begin = 0
-    cuts = np.searchsorted(rows, ends).tolist()
-    for (batch, pending), end, cut in zip(arrivals, ends.tolist(), cuts, strict=True):
-        if cut > begin:
-            whole = cut - begin == batch.count
-            some = batch if whole else batch.select(rows[begin:cut] - (end - batch.count))
-            chosen.append((some, pending))
-            begin = cut
-    return chosen
 
 
 def _session(party: Party) -> int:

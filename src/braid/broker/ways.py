@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from braid.broker.parties import Client, ClientDestination
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
     from braid.routing import Forwarding, RoutingTables
 
-__all__ = ["Arrival", "Rows", "Source", "Way", "Ways"]
+__all__ = ["Arrival", "Rows", "Source", "Way", "Ways", "chosen_rows"]
 
 # Ways that are remembered for each party that publications come from; some hundred bytes each.
 WAYS_MAX = 512
@@ -316,3 +318,23 @@ class Ways:
         self._counters.forwarded += uses * way.forwarded
         for broker, rows in way.meant:
             self._mesh.sent(broker, uses * rows)
+
+
+def chosen_rows(arrivals: Sequence[Arrival], rows: IntArray) -> Sequence[Arrival]:
+    """Some rows of batches that are routed together."""
+    if len(arrivals) == 1:
+        batch, pending = arrivals[0]
+        return [(batch.select(rows), pending)]
+    ends = np.cumsum([batch.count for batch, _ in arrivals])
+    if ends[-1] == len(arrivals):  # each a single one, perhaps of as many publishers
+        return [arrivals[row] for row in rows.tolist()]
+    chosen: list[Arrival] = []
+    begin = 0
+    cuts = np.searchsorted(rows, ends).tolist()
+    for (batch, pending), end, cut in zip(arrivals, ends.tolist(), cuts, strict=True):
+        if cut > begin:
+            whole = cut - begin == batch.count
+            some = batch if whole else batch.select(rows[begin:cut] - (end - batch.count))
+            chosen.append((some, pending))
+            begin = cut
+    return chosen
