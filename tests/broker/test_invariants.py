@@ -195,7 +195,7 @@ def _break_subscription(core: BrokerCore) -> None:
 
 
 def _break_quota(core: BrokerCore) -> None:
-    core._postroom.quotas.subscribed(_client(core, "reader").principal)
+    core._turn.quotas.subscribed(_client(core, "reader").principal)
 
 
 def _break_log(core: BrokerCore) -> None:
@@ -213,9 +213,9 @@ def _break_unsafe(core: BrokerCore) -> None:
 
 def _break_telling(core: BrokerCore) -> None:
     """Somebody is to be told later, and it is forgotten when."""
-    core._postroom.tell(_link(core), Done(0))
-    core._postroom.acknowledge_later(_link(core))
-    core._postroom.acknowledge_at_us = None
+    core._turn.tell(_link(core), Done(0))
+    core._turn.acknowledge_later(_link(core))
+    core._turn.acknowledge_at_us = None
 
 
 PLANTED: dict[str, tuple[Callable[[BrokerCore], None], str]] = {

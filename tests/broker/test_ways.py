@@ -9,9 +9,9 @@ import pytest
 
 from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
-from braid.broker.on_publish import PublishDesk
 from braid.broker.parties import Client
-from braid.broker.postroom import Postroom
+from braid.broker.publications import Publications
+from braid.broker.turn import Turn
 from braid.broker.ways import Source, Ways
 from braid.language import Filter
 from braid.matching import SharedMatching
@@ -90,16 +90,16 @@ def test_what_is_remembered_is_what_would_be_found(
     monkeypatch: pytest.MonkeyPatch, seed: int, strategy: str, shared: bool
 ) -> None:
     taken: list[bool] = []
-    usual = PublishDesk.take_in
+    usual = Publications.take_in
 
-    def watched(self: PublishDesk, source: Any, frames: Any, now_us: int) -> bool:
+    def watched(self: Publications, source: Any, frames: Any, now_us: int) -> bool:
         taken.append(usual(self, source, frames, now_us))
         return taken[-1]
 
-    monkeypatch.setattr(PublishDesk, "take_in", watched)
+    monkeypatch.setattr(Publications, "take_in", watched)
     quick = came_of_it(seed, Watched(SharedMatching() if shared else None), strategy)
     assert sum(taken) > 50, "hardly anything had a turn of its own"
-    monkeypatch.setattr(PublishDesk, "take_in", lambda self, source, frames, now_us: False)
+    monkeypatch.setattr(Publications, "take_in", lambda self, source, frames, now_us: False)
     found = Ways.of
 
     def found_anew(self: Ways, source: Source, arrivals: Any, holding: int) -> Any:
@@ -195,13 +195,13 @@ def test_everybody_gets_what_one_read_brings_in_one_go(
         name = names[place % publishers]
         writer.channel.offer(PublicationBatch.of(name, [place], [encode_record({"n": place}, 0)]))
     passed_on: list[int] = []
-    usual = Postroom.pass_on
+    usual = Turn.pass_on
 
-    def counted(self: Postroom, parties: Any, *arguments: Any) -> None:
+    def counted(self: Turn, parties: Any, *arguments: Any) -> None:
         passed_on.append(len(parties))
         usual(self, parties, *arguments)
 
-    monkeypatch.setattr(Postroom, "pass_on", counted)
+    monkeypatch.setattr(Turn, "pass_on", counted)
     writer.flush()
     network.run(us=100_000)
     assert [reader.values("n") for reader in readers] == [

@@ -32,20 +32,20 @@ def test_the_parts_are_there() -> None:
 
 MADE_UP = """
 class Links:
-    def __init__(self, postroom: Postroom) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.ready = False
-        self.attempts = Attempts(postroom)
+        self.attempts = Attempts(turn)
 
     def begin(self):
         self.attempts.due()
 
 class Attempts:
-    def __init__(self, postroom: Postroom) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.next_us = 0
 
 class Operator:
-    def __init__(self, postroom: Postroom, links: Links, ask: Callable[[Links], bool]) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn, links: Links, ask: Callable[[Links], bool]) -> None:
+        self._turn = turn
         self._links = links
         self._ask = ask
 """
@@ -64,7 +64,7 @@ def test_a_part_that_a_handler_makes_for_itself_is_its_own() -> None:
 def test_references_are_counted_wherever_they_stand() -> None:
     assert counted("return self._links.ready") == (1, 0, 0)
     assert counted("links = self._links\nreturn links.ready or links.begin()") == (2, 0, 0)
-    assert counted("return self._postroom.now_us") == (0, 0, 0)
+    assert counted("return self._turn.now_us") == (0, 0, 0)
     assert counted("return self._ask(3)") == (0, 0, 0)
 
 

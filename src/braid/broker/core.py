@@ -1,7 +1,7 @@
 """How do the rooms act as one broker?
 
 `BrokerCore` is a machine without sockets or clocks: inputs go in, effects come out. It hands each message to
-the desk that knows what to do, and sees to it that a peer's mistake closes that peer's connection and
+the handler that knows what to do, and sees to it that a peer's mistake closes that peer's connection and
 touches nothing else.
 """
 
@@ -81,11 +81,11 @@ class BrokerCore:
         self.incarnation = incarnation
         policy = access if access is not None else AccessPolicy.open()
         parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher)
-        self._postroom = parts.postroom
+        self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings
         self._dialling = parts.dialling
-        self._reception = parts.reception
+        self._handshake = parts.handshake
         self._links = parts.links
         self._completeness = parts.completeness
         self._maps = parts.maps
@@ -126,18 +126,18 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
-        if self._calm and now_us < self._postroom.deadline_us and type(stimulus) is Received:
+        if self._calm and now_us < self._turn.deadline_us and type(stimulus) is Received:
             source = self._sources.get(stimulus.connection) or self._source(stimulus.connection)
             try:
                 if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
                     if self._store_work.asked:
                         self._store_work.collect()
-                    return self._postroom.collect()
+                    return self._turn.collect()
             except (RemoteProtocolError, RequestRefusedError) as error:
                 self._endings.wrong(stimulus.connection, error)
                 stimulus = Tick()  # all that is left of this turn
         self._story.add(stimulus, now_us)
-        self._postroom.now_us = now_us
+        self._turn.now_us = now_us
         self._turns.work = 0
         if isinstance(stimulus, Received):
             self._endings.guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
@@ -153,8 +153,8 @@ class BrokerCore:
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.work.collect()
-        effects = self._postroom.collect()
-        self._postroom.deadline_us = self._next_deadline_us()
+        effects = self._turn.collect()
+        self._turn.deadline_us = self._next_deadline_us()
         busy = self._links.holding or self._draining.begun or self._turns.waiting
         self._calm = not busy and self._tidy_at_us is None
         return effects
@@ -163,7 +163,7 @@ class BrokerCore:
         if isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
-            self._reception.opened(stimulus)
+            self._handshake.opened(stimulus)
         elif isinstance(stimulus, Closed):
             self._closed(stimulus)
         elif isinstance(stimulus, Malformed):
@@ -186,21 +186,21 @@ class BrokerCore:
 
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
-        return self._postroom.deadline_us
+        return self._turn.deadline_us
 
     def _next_deadline_us(self) -> int:
         due_us = self._review_at_us
         if due_us is None:
             return 0
         for at_us in (
-            self._postroom.acknowledge_at_us,
+            self._turn.acknowledge_at_us,
             self._dialling.next_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
             self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
-            self._reception.next_refusal_us,
-            self._postroom.now_us if self._subscriptions.unfinished else None,
+            self._handshake.next_refusal_us,
+            self._turn.now_us if self._subscriptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
                 due_us = at_us
@@ -216,9 +216,9 @@ class BrokerCore:
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
             self._ways.forget()
-            party, frames = self._reception.greeted(connection, first), frames[1:]
+            party, frames = self._handshake.greeted(connection, first), frames[1:]
         if party is not None:
-            party.heard(self._postroom.now_us)
+            party.heard(self._turn.now_us)
             if not frames and visitor is None:
                 self._liveness.comes_on(party)
             if self._draining.begun and isinstance(party, Client):
@@ -231,8 +231,8 @@ class BrokerCore:
         party = self._connections.parties.get(stimulus.connection)
         if party is not None:
             party.channel.writable = stimulus.writable
-            self._postroom.caught_up(party)
-            self._postroom.changed(party)
+            self._turn.caught_up(party)
+            self._turn.changed(party)
             self._turns.writable(stimulus.connection)
 
     def _closed(self, closed: Closed) -> None:
@@ -242,7 +242,7 @@ class BrokerCore:
             return
         party = self._connections.parties.get(connection)
         if party is not None:
-            self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
+            self._turn.note("info", "connection closed", party=party.name, reason=closed.reason)
             self._endings.guarded(connection, self._turns.last_words, connection)
         self._endings.closed(connection)
 
@@ -251,7 +251,7 @@ class BrokerCore:
     def _on_time(self, now_us: int) -> None:
         self._links.begin(now_us)
         self._dialling.due(now_us)
-        for connection, error in self._reception.refusals_due() if self._reception.refused else ():
+        for connection, error in self._handshake.refusals_due() if self._handshake.refused else ():
             self._endings.broken(connection, error.code, str(error))
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
@@ -273,7 +273,7 @@ class BrokerCore:
 
     def _review(self, now_us: int) -> None:
         """Look after everything that only time brings about."""
-        for connection in self._reception.overdue():
+        for connection in self._handshake.overdue():
             self._endings.broken(connection, "late", "no greeting came in time")
         self._turns.review()
         self._durables.work.review()
@@ -287,7 +287,7 @@ class BrokerCore:
                 self._endings.broken(party.connection, code, reason)
                 self._delegated.leave(party)
         for party in parties:
-            for stream in self._postroom.stalled(party):
+            for stream in self._turn.stalled(party):
                 if party.connection is not None:
                     self._ways.forget()
                     self._streams.give_up(stream)

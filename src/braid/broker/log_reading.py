@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.durable_log import DurableLog
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import LogRow
 
@@ -38,17 +38,17 @@ class LogReading:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         require_reader: Callable[[Client, DurableLog], object],
     ) -> None:
         """`require_reader` raises a `RequestRefusedError` where a client may not read a log at present."""
-        self._settings = postroom.settings
-        self._postroom = postroom
+        self._settings = turn.settings
+        self._turn = turn
         self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
-        postroom.settlement.resolve(WaitingFor.ROWS, self._taken)
-        postroom.settlement.resolve(WaitingFor.REPLAY, self._go_on)
+        turn.settlement.resolve(WaitingFor.ROWS, self._taken)
+        turn.settlement.resolve(WaitingFor.REPLAY, self._go_on)
 
     # The reader of a log.
 
@@ -79,7 +79,7 @@ class LogReading:
     def _was_read(self, log: DurableLog, first: int, last: int, answer: LogRead) -> None:
         log.reading = False
         if answer.error is not None:
-            self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
+            self._turn.note("error", "a log could not be read", log=log.name, reason=answer.error)
         elif log.reader is not None:
             # The reader may be another one than when the rows were asked for, or the same that has come
             # back. Where it goes on further down these are not its next rows, and those are asked for.
@@ -100,9 +100,9 @@ class LogReading:
         for epoch, part in self._parts(log, client, permitted):
             size = sum([len(row.record) + ROW_BYTES for _, row in part])
             log.unsettled_bytes += size
-            self._postroom.counters.delivered += len(part)
+            self._turn.counters.delivered += len(part)
             stored = _stored(log.name, part, epoch, reader=request)
-            self._postroom.offer(client, stored, Pending(WaitingFor.ROWS, client, (log, request, size)))
+            self._turn.offer(client, stored, Pending(WaitingFor.ROWS, client, (log, request, size)))
 
     def _taken(self, taken: Pending) -> None:
         log, request, size = taken.key
@@ -120,7 +120,7 @@ class LogReading:
             self._require_reader(client, log)  # the grant may have shrunk between two pieces
         except RequestRefusedError as error:
             client.replays.discard(request)
-            self._postroom.fail(client, request, error)
+            self._turn.fail(client, request, error)
             return
         if first > last:
             self._replayed(client, request)
@@ -130,7 +130,7 @@ class LogReading:
     def _replay_read(self, client: Client, log: DurableLog, request: int, last: int, answer: LogRead) -> None:
         if answer.error is not None:
             client.replays.discard(request)
-            self._postroom.fail(client, request, RequestRefusedError(answer.error, "store"))
+            self._turn.fail(client, request, RequestRefusedError(answer.error, "store"))
         elif not answer.rows:
             self._replayed(client, request)
         else:
@@ -139,7 +139,7 @@ class LogReading:
             for place, (epoch, part) in enumerate(parts, 1):
                 # The next piece is read when the client has taken the last of these in.
                 care = go_on if place == len(parts) else None
-                self._postroom.offer(client, _stored(log.name, part, epoch, replay=request), care)
+                self._turn.offer(client, _stored(log.name, part, epoch, replay=request), care)
             if not parts:
                 self._go_on(go_on)
 
@@ -165,7 +165,7 @@ class LogReading:
             for offset, row in part:
                 cost = len(row.record) + len(row.publisher.encode()) + STORED_ROW_BYTES
                 if cost > bytes_max:
-                    self._postroom.leave_out(client, row.publisher, [row.sequence], len(row.record))
+                    self._turn.leave_out(client, row.publisher, [row.sequence], len(row.record))
                     continue
                 if cost > left or parts[-1][0] != epoch:
                     parts.append((epoch, []))
@@ -176,7 +176,7 @@ class LogReading:
 
     def _replayed(self, client: Client, request: int) -> None:
         client.replays.discard(request)
-        self._postroom.tell(client, Done(request))
+        self._turn.tell(client, Done(request))
 
     # The store.
 
@@ -184,7 +184,7 @@ class LogReading:
         self._tokens += 1
         self._reads[self._tokens] = then
         bytes_max = self._settings.durable_window_bytes
-        self._postroom.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
+        self._turn.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
 
     def was_read(self, answer: LogRead) -> None:
         """Rows that were asked for are here."""

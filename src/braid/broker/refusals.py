@@ -13,7 +13,7 @@ from braid.protocol.messages import PublishRefused
 
 if TYPE_CHECKING:
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.matching.columns import IntArray
     from braid.protocol import PublicationBatch
 
@@ -23,23 +23,23 @@ __all__ = ["Refusals"]
 class Refusals:
     """Takes out rows that may not, or cannot, be published."""
 
-    def __init__(self, postroom: Postroom) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._refused: dict[str, tuple[int, str]] = {}
         """Publications of a client that were refused and are not in the audit log yet, by code, and why."""
 
     def refuse(self, client: Client, batch: PublicationBatch, rows: IntArray, code: str, reason: str) -> None:
         """Tell a client which of its publications are not accepted, and why."""
         sequences = batch.sequences[rows].tolist()
-        self._postroom.counters.refused += len(sequences)
-        self._postroom.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
+        self._turn.counters.refused += len(sequences)
+        self._turn.tell(client, PublishRefused(batch.publisher, sequences, code, reason))
         count, first_reason = self._refused.get(code, (0, reason))
         self._refused[code] = count + len(sequences), first_reason
 
     def audit(self, client: Client) -> None:
         """A line for all refusals of a turn: whoever is refused a thousand times writes no thousand lines."""
         for code, (count, reason) in self._refused.items():
-            self._postroom.audit(
+            self._turn.audit(
                 "warning",
                 "publication refused",
                 client=client.name,
@@ -62,8 +62,8 @@ class Refusals:
                 if isinstance(source, Client):
                     self.refuse(source, batch, np.array([row]), "publication", str(error))
                 else:
-                    self._postroom.counters.refused += 1
-                    self._postroom.note(
+                    self._turn.counters.refused += 1
+                    self._turn.note(
                         "error",
                         "a neighbour passed on what cannot be",
                         neighbour=source.name,

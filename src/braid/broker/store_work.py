@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from braid.broker.durable_log import DurableLog
     from braid.broker.parties import Client
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogRow, StoreOperation
     from braid.protocol.messages import Message
@@ -30,7 +30,7 @@ __all__ = ["Answer", "Appended", "StoreWork"]
 # The pause before failed work is tried again doubles from the first to the second of these.
 RETRY_US_MIN = 500_000
 RETRY_US_MAX = 5_000_000
-# Turns are made one piece up to so many operations: a larger one might find no room where these do.
+# FairQueue are made one piece up to so many operations: a larger one might find no room where these do.
 OPERATIONS_JOINED_MAX = 64
 
 
@@ -80,9 +80,9 @@ class _Piece:
 class StoreWork:
     """Everything on its way to the store."""
 
-    def __init__(self, postroom: Postroom, table: Mapping[type, Callable[[Any], None]]) -> None:
+    def __init__(self, turn: Turn, table: Mapping[type, Callable[[Any], None]]) -> None:
         """`table`: what becomes of those who wait, by the type of their records."""
-        self._postroom = postroom
+        self._turn = turn
         self._table = table
         self._operations: list[StoreOperation] = []
         self._when_safe: list[Waiting] = []
@@ -151,7 +151,7 @@ class StoreWork:
         piece.state = _State.ASKED
         self._askings += 1
         piece.asked = self._askings
-        self._postroom.effect(Persist(token, piece.operations))
+        self._turn.effect(Persist(token, piece.operations))
 
     def persisted(self, answer: Persisted) -> None:
         """The store has done a piece, or has not."""
@@ -167,7 +167,7 @@ class StoreWork:
         else:
             self.broken = True
             del self._pieces[answer.token]
-            self._postroom.note("error", "the store failed", reason=answer.error)
+            self._turn.note("error", "the store failed", reason=answer.error)
         if self._retry_at_us is not None and piece.refused and piece.state is not _State.WAITING:
             self._works_again()
         first = piece
@@ -192,13 +192,13 @@ class StoreWork:
 
     def _failed(self, reason: str) -> None:
         if self._retry_at_us is None:
-            self._postroom.note("error", "the store takes nothing and is tried again", reason=reason)
+            self._turn.note("error", "the store takes nothing and is tried again", reason=reason)
         # Several answers may come from one failure: the pause counts from the last of them.
-        self._retry_at_us = self._postroom.now_us + self._pause_us
+        self._retry_at_us = self._turn.now_us + self._pause_us
 
     def review(self) -> None:
         """From time to time: try again what failed, the first piece alone."""
-        if self._retry_at_us is None or self._postroom.now_us < self._retry_at_us:
+        if self._retry_at_us is None or self._turn.now_us < self._retry_at_us:
             return
         token, piece = next(iter(self._pieces.items()))
         if piece.state is _State.WAITING:
@@ -208,7 +208,7 @@ class StoreWork:
     def _works_again(self) -> None:
         self._retry_at_us = None
         self._pause_us = RETRY_US_MIN
-        self._postroom.note("info", "the store works again")
+        self._turn.note("info", "the store works again")
         for token, piece in self._pieces.items():
             if piece.state is _State.WAITING:
                 self._ask_for(token, piece)

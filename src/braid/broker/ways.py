@@ -23,11 +23,11 @@ from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from braid.broker.on_delegated import DelegatedDesk
+    from braid.broker.delegated_copies import DelegatedCopies
     from braid.broker.parties import Party
-    from braid.broker.postroom import Counters
     from braid.broker.questions import Hops
     from braid.broker.settling import Pending
+    from braid.broker.turn import Counters
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
     from braid.protocol import PublicationBatch
@@ -118,7 +118,7 @@ class Ways:
         counters: Counters,
         tables: RoutingTables,
         mesh: Hops,
-        delegated: DelegatedDesk,
+        delegated: DelegatedCopies,
         needs_no_look: Callable[[Client], bool],
         stopwatch: Callable[[], int] | None,
     ) -> None:

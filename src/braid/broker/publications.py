@@ -26,21 +26,21 @@ from braid.protocol.messages import Settled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from braid.broker.delegated_copies import DelegatedCopies
     from braid.broker.discards import Discards
+    from braid.broker.durable_logs import DurableLogs
     from braid.broker.events import AnythingExpected, ClientLeft, SoftLinkLost
-    from braid.broker.on_delegated import DelegatedDesk
-    from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.questions import Hops, Readiness
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
     from braid.broker.ways import Arrival, Rows, Source, Way
     from braid.matching import FilterIndex
     from braid.matching.columns import IntArray
     from braid.protocol import Frame
     from braid.protocol.duplicates import DuplicateFilter
 
-__all__ = ["UNROUTED", "PublishDesk"]
+__all__ = ["UNROUTED", "Publications"]
 
 UNROUTED = "unrouted"
 """Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
@@ -52,18 +52,18 @@ LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
 SETTLED_FRAMES_MAX = 10_000
 
 
-class PublishDesk:
+class Publications:
     """Routes publications."""
 
     def __init__(
         self,
         hops_max: int,
-        postroom: Postroom,
-        subscriptions: SubscriptionDesk,
-        durables: DurableDesk,
+        turn: Turn,
+        subscriptions: Subscriptions,
+        durables: DurableLogs,
         links: Readiness,
         mesh: Hops,
-        delegated: DelegatedDesk,
+        delegated: DelegatedCopies,
         seen: DuplicateFilter,
         unsettled: Unsettled,
         from_sets: Unsettled,
@@ -73,7 +73,7 @@ class PublishDesk:
         """
         Args:
             hops_max: links that a publication may cross.
-            postroom: where copies go.
+            turn: where copies go.
             subscriptions: say who wants what.
             durables: the logs of this broker.
             links: whether the interest of everybody is known.
@@ -86,25 +86,23 @@ class PublishDesk:
             stopwatch: nanoseconds, for statistics.
         """
         self.seen = seen
-        self.ways = Ways(
-            postroom.counters, subscriptions.tables, mesh, delegated, self._needs_no_look, stopwatch
-        )
+        self.ways = Ways(turn.counters, subscriptions.tables, mesh, delegated, self._needs_no_look, stopwatch)
         self._hops_max = hops_max
-        self._postroom = postroom
+        self._turn = turn
         self._subscriptions = subscriptions
         self._durables = durables
         self._links = links
         self._mesh = mesh
         self._delegated = delegated
         self._is_new = self.seen.is_new
-        self._refusals = Refusals(postroom)
+        self._refusals = Refusals(turn)
         self._left_behind: list[Client] = []
         self._unsettled = unsettled
         self._unsettled_here = Unsettled()
         self._from_sets = from_sets
-        self._settle = postroom.settlement.settle
-        postroom.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
-        postroom.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
+        self._settle = turn.settlement.settle
+        turn.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
+        turn.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
         self.discards = discards
 
     # Arrivals.
@@ -126,7 +124,7 @@ class PublishDesk:
             way = source.ways.get(batch.memo)
         party = source.party
         channel = source.channel
-        self._postroom.now_us = now_us
+        self._turn.now_us = now_us
         party.heard(now_us)
         if way is None or batch.hops >= self._hops_max:
             self._arrived(source, frames)
@@ -134,13 +132,13 @@ class PublishDesk:
             if self._is_new(batch.publisher, batch.first):
                 way.uses += 1
                 for links, _ in way.links:
-                    self._postroom.pass_on(links, ((batch.onward(), None),), party)
+                    self._turn.pass_on(links, ((batch.onward(), None),), party)
                 if way.more:
                     self._follow_further(party, ((batch, None),), way)
             else:
                 self._new_part(party, batch, np.empty(0, np.int64), None)
         if channel.due or not channel.telling or party.line.waiting:
-            self._postroom.arrived(party)
+            self._turn.arrived(party)
         else:
             channel.settled = channel.received
         return True
@@ -187,10 +185,10 @@ class PublishDesk:
         for _, batch in frames:
             rows += batch.count
             size += batch.size
-        wait_us = client.limiter.take(rows, size, self._postroom.now_us)
+        wait_us = client.limiter.take(rows, size, self._turn.now_us)
         if wait_us and client.connection is not None:
-            self._postroom.effect(Pause(client.connection, wait_us))
-        self._postroom.counters.published += rows
+            self._turn.effect(Pause(client.connection, wait_us))
+        self._turn.counters.published += rows
         kept = bool(client.unrouted)
         # What is kept is read now, so that nobody else has to answer for a mistake in it.
         unseen = not kept and self._needs_no_look(client)
@@ -235,7 +233,7 @@ class PublishDesk:
     def _route_kept(self, client: Client) -> None:
         kept, client.unrouted = client.unrouted, []
         if client.channel.release_credit(UNROUTED):
-            self._postroom.changed(client)
+            self._turn.changed(client)
         if kept:
             self._route(self.ways.source(client), kept)
 
@@ -254,7 +252,7 @@ class PublishDesk:
             return
         rows = sum(len(batch) for batch, _ in client.unrouted)
         client.unrouted.clear()
-        self._postroom.note(
+        self._turn.note(
             "warning", "publications of a client that left were dropped", client=client.name, count=rows
         )
 
@@ -297,9 +295,7 @@ class PublishDesk:
             raise RemoteProtocolError("a client's publications have crossed no link")
         if batch.publisher != client.own_publisher:
             try:
-                self._postroom.quotas.require_publisher(
-                    client.principal, batch.publisher, self._postroom.now_us
-                )
+                self._turn.quotas.require_publisher(client.principal, batch.publisher, self._turn.now_us)
             except RequestRefusedError as error:
                 self._refusals.refuse(client, batch, np.arange(len(batch)), error.code, str(error))
                 return batch.select(np.empty(0, np.int64)), pending
@@ -341,7 +337,7 @@ class PublishDesk:
         if party is not None:
             party.line.done(pending)
             if pending.apart == _session(party) and pending.key > party.channel.settled:
-                self._postroom.tell(party, Settled([pending.key]))
+                self._turn.tell(party, Settled([pending.key]))
         self._unsettled.forget(pending)
         self._from_sets.forget(pending)
 
@@ -355,10 +351,10 @@ class PublishDesk:
         """Tell which frames are settled behind one that has been waited for too long."""
         frames = party.line.done_apart()
         for first in range(0, len(frames), SETTLED_FRAMES_MAX):
-            self._postroom.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
+            self._turn.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
     def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
-        self._postroom.counters.received += batch.count
+        self._turn.counters.received += batch.count
         if pending is not None:
             self._from_sets.enter(batch, pending)
         if batch.hops >= self._hops_max:
@@ -410,7 +406,7 @@ class PublishDesk:
             else:
                 # Without that way its broker has left, and with it those it stood for.
                 link = self._mesh.way_back(soft)
-                self._postroom.pass_on([link] if link is not None else [], [(batch, care)], None)
+                self._turn.pass_on([link] if link is not None else [], [(batch, care)], None)
             self._settle(care, soft)
 
     # For both.
@@ -445,7 +441,7 @@ class PublishDesk:
         if batch.count and batch.hops < self._hops_max:
             return batch
         if batch.count:
-            self._postroom.counters.received += batch.count
+            self._turn.counters.received += batch.count
             self._looped(source, batch)
         self._settle(pending)
         return None
@@ -457,8 +453,8 @@ class PublishDesk:
         repeated = len(batch) - len(fresh)
         if not repeated:
             return
-        self._postroom.counters.received += repeated
-        self._postroom.counters.duplicates += repeated
+        self._turn.counters.received += repeated
+        self._turn.counters.duplicates += repeated
         gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
         self.discards.here(source, batch, gone.tolist())
         if pending is not None:
@@ -468,9 +464,9 @@ class PublishDesk:
                 pending.wait_beside(source, earlier)
 
     def _looped(self, source: Party, batch: PublicationBatch) -> None:
-        self._postroom.counters.looped += len(batch)
+        self._turn.counters.looped += len(batch)
         self.discards.looped(source, batch)
-        self._postroom.note(
+        self._turn.note(
             "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
         )
 
@@ -510,7 +506,7 @@ class PublishDesk:
             copies: list[Arrival] = []
             for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
                 copies.append((batch.onward(), pending))
-            self._postroom.pass_on(links, copies, source)
+            self._turn.pass_on(links, copies, source)
         if way.more:
             self._follow_further(source, arrivals, way)
 
@@ -528,7 +524,7 @@ class PublishDesk:
         `delegated`: they came for a set of brokers, so that they are known to be new here.
         """
         may_be_known = not delegated and len(self._delegated.delivered) > 0
-        counters = self._postroom.counters
+        counters = self._turn.counters
         for clients, number, rows in way.clients:
             some = arrivals if rows is None else chosen_rows(arrivals, rows)
             copies: list[Arrival] = []
@@ -536,7 +532,7 @@ class PublishDesk:
                 counters.delivered += batch.count * len(clients)
                 copies.append((batch.delivery(number), None if pending is None else pending.here or pending))
             if copies:
-                self._postroom.pass_on(clients, copies, source, arrivals[0][0].target)
+                self._turn.pass_on(clients, copies, source, arrivals[0][0].target)
         for log, rows in way.logs:
             some = arrivals if rows is None else chosen_rows(arrivals, rows)
             for batch, pending in self._not_delivered(some) if may_be_known else some:
@@ -559,7 +555,7 @@ class PublishDesk:
         """
         possible = [(self._refusals.possible(source, batch), pending) for batch, pending in arrivals]
         rows = sum([batch.count for batch, _ in arrivals]) - sum([batch.count for batch, _ in possible])
-        self._postroom.counters.received += rows  # those that are left are counted on their way
+        self._turn.counters.received += rows  # those that are left are counted on their way
         return [arrival for arrival in possible if arrival[0].count]
 
     def _keep_for_unknown(self, source: Party, arrivals: Sequence[Arrival]) -> None:
@@ -571,9 +567,9 @@ class PublishDesk:
             for batch, pending in arrivals:
                 if pending is not None:
                     if link.channel.connected:
-                        # As `LinkDesk` does when a session begins, for the same reason.
+                        # As `Links` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
-                    self._postroom.pass_on((link,), [(batch.onward(), pending)], source)
+                    self._turn.pass_on((link,), [(batch.onward(), pending)], source)
 
 
 def _session(party: Party) -> int:

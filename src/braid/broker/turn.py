@@ -1,4 +1,4 @@
-"""What goes out at the end of a turn, and who has to wait?
+"""The present turn of a broker: what it leads to, what goes out at its end, and who has to wait.
 
 Everything that is said to a party passes here. At the end of a turn each party that something changed
 for gets one write: what the channel lets out, and an acknowledgement if one is due.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from braid.protocol.codec import Body
     from braid.protocol.messages import Acknowledgement, Message, Settled
 
-__all__ = ["REASON_LENGTH_MAX", "Counters", "Postroom"]
+__all__ = ["REASON_LENGTH_MAX", "Counters", "Turn"]
 
 # An error may quote a filter; so many characters of it are told.
 REASON_LENGTH_MAX = 4_096
@@ -78,8 +78,8 @@ class Counters:
     """Time spent matching them, where the driver lends a stopwatch."""
 
 
-class Postroom:
-    """Collects what a turn leads to."""
+class Turn:
+    """The turn that is going on: its time, its effects, the parties that changed, and the counters."""
 
     def __init__(self, settings: BrokerSettings, events: Events) -> None:
         self.settings = settings
@@ -104,7 +104,7 @@ class Postroom:
         self.deadline_us = 0
         """When the next turn is due at the latest."""
 
-    # What the desks say.
+    # What handlers say.
 
     def effect(self, effect: Effect) -> None:
         """Have the driver do something, in order with everything else."""
@@ -126,7 +126,7 @@ class Postroom:
             party.channel.offer(message)
         self._changed[party] = None
 
-    def aside(self, party: Party, message: Message) -> None:
+    def tell_connection(self, party: Party, message: Message) -> None:
         """Say something on a party's present connection only."""
         party.outside.append(message)
         self._changed[party] = None

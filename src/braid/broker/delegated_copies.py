@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from braid.broker.discards import Discards
     from braid.broker.events import CopyStranded, Event
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.questions import Hops, Readiness
     from braid.broker.settling import Pending
+    from braid.broker.turn import Turn
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
     from braid.protocol import PublicationBatch
 
-__all__ = ["DelegatedDesk"]
+__all__ = ["DelegatedCopies"]
 
 # Copies for brokers that are not in sight yet. All that a few neighbours may send at once fits.
-LOBBY_BYTES_MAX = 64 * 1024 * 1024
+OUT_OF_SIGHT_BYTES_MAX = 64 * 1024 * 1024
 
 
-class DelegatedDesk:
+class DelegatedCopies:
     """Passes on copies for sets of destinations."""
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         links: Readiness,
         mesh: Hops,
         discards: Discards,
@@ -54,15 +54,15 @@ class DelegatedDesk:
     ) -> None:
         """`seen_on_tree`: what has been here as a copy along the tree."""
         self._discards = discards
-        self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
+        self.delivered = DuplicateFilter(window=turn.settings.overtaking_max)
         """What was delivered here for a set."""
         self._seen_on_tree = seen_on_tree
-        self._postroom = postroom
+        self._turn = turn
         self._links = links
         self._mesh = mesh
-        self._lobby: list[tuple[PublicationBatch, Pending | None, int]] = []
-        self._lobby_bytes = 0
-        self._bottleneck = Bottleneck("the lobby")
+        self._out_of_sight: list[tuple[PublicationBatch, Pending | None, int]] = []
+        self._out_of_sight_bytes = 0
+        self._bottleneck = Bottleneck("copies for brokers out of sight")
 
     # What enters as a set.
 
@@ -154,7 +154,7 @@ class DelegatedDesk:
         if not free or hops >= HOPS_OF_SHORTCUTS_MAX:
             return [(party(hop), share, ON_TREE) for hop, share in delegation.hops]
         copies: list[tuple[Party, bytes, int]] = []
-        has_room = self._postroom.has_room
+        has_room = self._turn.has_room
         for hop, share in delegation.hops:
             link = party(hop)
             if has_room(link):
@@ -170,7 +170,7 @@ class DelegatedDesk:
         other in a circle, so it may fill a queue twice.
         """
         if target == ON_TREE and self._mesh.direction_of(source) == party.name:
-            bound = 2 * self._postroom.settings.link_queue_bytes_max
+            bound = 2 * self._turn.settings.link_queue_bytes_max
             return None if party.channel.backlog_bytes_of(ON_TREE) <= bound else source
         return source
 
@@ -187,7 +187,7 @@ class DelegatedDesk:
                 digests = packed_destinations([digest_of(broker)])
                 onward = batch.readdressed(target=ON_TREE, further=True, route=digests)
                 held_up = self._waits_for(source, link, ON_TREE)
-                self._postroom.pass_on((link,), [(onward, pending)], held_up, batch.target)
+                self._turn.pass_on((link,), [(onward, pending)], held_up, batch.target)
 
     def pass_on(
         self, source: Party, batch: PublicationBatch, route: bytes, pending: Pending | None, *, free: bool
@@ -198,14 +198,14 @@ class DelegatedDesk:
         for broker in delegation.destinations:
             mesh.sent(broker, len(batch))
         for party, share, target in self._copies(delegation, batch.hops, free=free):
-            self._postroom.counters.forwarded += len(batch)
+            self._turn.counters.forwarded += len(batch)
             onward = batch.readdressed(target=target, further=True, route=share)
             held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on((party,), [(onward, pending)], held_up, batch.target)
+            self._turn.pass_on((party,), [(onward, pending)], held_up, batch.target)
         if delegation.unknown:
             waiting = batch.readdressed(target=FREE if free else ON_TREE, route=delegation.unknown)
-            self._wait(waiting, pending, self._postroom.now_us)
-            if self._lobby_bytes > LOBBY_BYTES_MAX:
+            self._wait(waiting, pending, self._turn.now_us)
+            if self._out_of_sight_bytes > OUT_OF_SIGHT_BYTES_MAX:
                 self._bottleneck.hold_up(source)
 
     def stranded(self, event: CopyStranded) -> None:
@@ -221,10 +221,10 @@ class DelegatedDesk:
         delegation = self._split(batch.route, batch.hops, free=free)
         for party, share, target in self._copies(delegation, batch.hops, free=free):
             readdressed = batch.readdressed(target=target, route=share)
-            self._postroom.pass_on((party,), [(readdressed, care)], None)
+            self._turn.pass_on((party,), [(readdressed, care)], None)
         unknown = delegation.unknown
         if unknown:
-            since_us = self._postroom.now_us if since_us is None else since_us
+            since_us = self._turn.now_us if since_us is None else since_us
             self._wait(batch.readdressed(target=batch.target, route=unknown), care, since_us)
 
     def leave(self, party: Party) -> None:
@@ -232,7 +232,7 @@ class DelegatedDesk:
         if isinstance(party, Link):
             for batch, care in party.channel.withdraw_waiting(FREE):
                 self.again(batch, care)
-                self._postroom.settlement.settle(care, party)
+                self._turn.settlement.settle(care, party)
 
     # What is done here.
 
@@ -246,7 +246,7 @@ class DelegatedDesk:
             if rows is not None:
                 gone = np.setdiff1d(unseen.sequences, unseen.sequences[rows])
                 self._discards.further_in(source, batch, self.delivered, gone.tolist())
-        self._postroom.counters.duplicates += len(batch) - (fresh.count if fresh is not None else 0)
+        self._turn.counters.duplicates += len(batch) - (fresh.count if fresh is not None else 0)
         return fresh
 
     def not_delivered_for_a_set(self, batch: PublicationBatch) -> PublicationBatch | None:
@@ -266,23 +266,25 @@ class DelegatedDesk:
 
     def _wait(self, batch: PublicationBatch, care: Pending | None, since_us: int) -> None:
         # Whoever made the set may have heard of a new broker sooner than we do.
-        over = self._postroom.now_us - since_us >= self._postroom.settings.recovery_us_max
-        if (over and self._knows_all()) or (care is None and self._lobby_bytes > LOBBY_BYTES_MAX):
+        over = self._turn.now_us - since_us >= self._turn.settings.recovery_us_max
+        if (over and self._knows_all()) or (
+            care is None and self._out_of_sight_bytes > OUT_OF_SIGHT_BYTES_MAX
+        ):
             # They have left the network, and their subscriptions with them.
-            self._postroom.counters.dropped += len(batch)
+            self._turn.counters.dropped += len(batch)
             return
-        self._lobby.append((batch, care.share() if care is not None else None, since_us))
-        self._lobby_bytes += batch.size
+        self._out_of_sight.append((batch, care.share() if care is not None else None, since_us))
+        self._out_of_sight_bytes += batch.size
 
     def look_again(self, _: Event | None = None) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
-        waiting, self._lobby = self._lobby, []
-        self._lobby_bytes = 0
+        waiting, self._out_of_sight = self._out_of_sight, []
+        self._out_of_sight_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)
-            self._postroom.settlement.settle(care)
-        if self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
-            self._postroom.open(self._bottleneck)
+            self._turn.settlement.settle(care)
+        if self._out_of_sight_bytes * 2 <= OUT_OF_SIGHT_BYTES_MAX:
+            self._turn.open(self._bottleneck)
 
     def _knows_all(self) -> bool:
         return self._links.ready and not self._links.holding
