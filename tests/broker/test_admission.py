@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
-from braid.broker.admission import ADDRESSES_MAX, WRONG_TOKEN_US_MAX, WrongTokens
+from braid.broker.access_review import ADDRESSES_MAX, WRONG_TOKEN_US_MAX, WrongTokens
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.language import Filter

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from braid.adaptation import SoftLinkSettings
+from braid.broker.settling import Pending, WaitingFor
 from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.messages import Ask, Done
@@ -46,7 +47,7 @@ def test_a_new_broker_that_the_helper_has_not_heard_of_is_waited_for() -> None:
     network.run(us=1_000_000)
     assert sorted(reader.values("z")) == [1, 2]
     assert writer.channel.idle
-    assert not network.cores["D"]._delegated._lobby
+    assert not network.cores["D"]._delegated._out_of_sight
 
 
 def test_one_that_has_left_is_waited_for_no_longer_than_for_others() -> None:
@@ -55,16 +56,15 @@ def test_one_that_has_left_is_waited_for_no_longer_than_for_others() -> None:
     writer.publish({"n": 0})
     network.run(us=100_000)
     core = network.cores["B"]
-    settled: list[bool] = []
+    waits = Pending(WaitingFor.HERE)
     batch = PublicationBatch.of("writer", [7], [encode_record({"n": 7}, 0)])
-    core._delegated.again(
-        batch.readdressed(route=packed_destinations([digest_of("gone")])), lambda: settled.append(True)
-    )
+    core._delegated.again(batch.readdressed(route=packed_destinations([digest_of("gone")])), waits)
+    core._turn.settlement.settle(waits)  # whoever had it before
     network.run(us=core.settings.recovery_us_max - 1_000_000)
-    assert not settled
+    assert not waits.done
     network.run(us=2_000_000)
-    assert settled
-    assert not core._delegated._lobby
+    assert waits.done
+    assert not core._delegated._out_of_sight
 
 
 def test_a_copy_follows_a_neighbour_that_has_moved() -> None:

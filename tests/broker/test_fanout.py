@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.broker.admission import NOBODY
+from braid.broker.access_review import NOBODY
 from braid.protocol.effects import Dial
 from braid.protocol.inputs import Tick
 from braid.protocol.messages import (

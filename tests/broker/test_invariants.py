@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.broker.confirmations import Installation
-from braid.broker.settling import Pending
+from braid.broker.settling import Pending, WaitingFor
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import InvariantViolated
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
@@ -179,9 +179,14 @@ def _break_parked(core: BrokerCore) -> None:
 def _break_settlement(core: BrokerCore) -> None:
     """A frame is waited for that is settled already."""
     line = _client(core, "writer").line
-    pending = Pending()
-    pending.release()
+    pending = Pending(WaitingFor.FRAME)
+    pending.shares = 0
     line.waiting[line._channel.received] = pending
+
+
+def _break_share(core: BrokerCore) -> None:
+    """A neighbour has more copies than are waited for: its answers would settle those of others."""
+    next(iter(_client(core, "writer").line.waiting.values())).toward[_link(core)] = 9
 
 
 def _break_subscription(core: BrokerCore) -> None:
@@ -190,7 +195,7 @@ def _break_subscription(core: BrokerCore) -> None:
 
 
 def _break_quota(core: BrokerCore) -> None:
-    core._postroom.quotas.subscribed(_client(core, "reader").principal)
+    core._turn.quotas.subscribed(_client(core, "reader").principal)
 
 
 def _break_log(core: BrokerCore) -> None:
@@ -208,9 +213,9 @@ def _break_unsafe(core: BrokerCore) -> None:
 
 def _break_telling(core: BrokerCore) -> None:
     """Somebody is to be told later, and it is forgotten when."""
-    core._postroom.tell(_link(core), Done(0))
-    core._postroom.acknowledge_later(_link(core))
-    core._postroom.acknowledge_at_us = None
+    core._turn.tell(_link(core), Done(0))
+    core._turn.acknowledge_later(_link(core))
+    core._turn.acknowledge_at_us = None
 
 
 PLANTED: dict[str, tuple[Callable[[BrokerCore], None], str]] = {
@@ -238,6 +243,7 @@ PLANTED: dict[str, tuple[Callable[[BrokerCore], None], str]] = {
     "an answer never given": (_break_installation, "waits for nobody"),
     "waiting for links that are there": (_break_parked, "none is missing"),
     "waiting for what is settled": (_break_settlement, "still waited for"),
+    "more shares than there are": (_break_share, "brokers have"),
     "a subscription not installed": (_break_subscription, "tables do not know"),
     "quotas": (_break_quota, "are counted"),
     "offsets of a log": (_break_log, "goes on at"),

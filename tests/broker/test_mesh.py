@@ -278,7 +278,7 @@ def test_what_was_dialled_as_a_soft_link_stays_one() -> None:
         for frame in frames:
             if isinstance(frame.body, Hello):
                 hellos.append(frame.body.role)
-                mesh.dial_failed("C")
+                mesh.not_to_be("C")
 
     network.on_frames = crossed
     network.run(us=500_000)

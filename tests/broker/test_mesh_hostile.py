@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.adaptation import SoftLinkSettings
-from braid.broker import delegations, on_delegated
+from braid.broker import delegated_copies, delegations
 from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.messages import (
@@ -304,8 +304,8 @@ def test_the_splits_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_the_lobby_is_bounded(monkeypatch: pytest.MonkeyPatch, acknowledged: bool) -> None:
-    monkeypatch.setattr(on_delegated, "LOBBY_BYTES_MAX", 100_000)
+def test_what_is_out_of_sight_is_bounded(monkeypatch: pytest.MonkeyPatch, acknowledged: bool) -> None:
+    monkeypatch.setattr(delegated_copies, "OUT_OF_SIGHT_BYTES_MAX", 100_000)
     scene = Scene("SB")
     nobody = packed_destinations([digest_of("nobody")])
     for number in range(300):
@@ -316,10 +316,10 @@ def test_the_lobby_is_bounded(monkeypatch: pytest.MonkeyPatch, acknowledged: boo
     delegated = scene.network.cores["B"]._delegated
     # What it may send without further credit comes on top.
     window_bytes = scene.network.cores["B"].settings.link.window_bytes
-    assert delegated._lobby_bytes <= 100_000 + window_bytes + 60_000
+    assert delegated._out_of_sight_bytes <= 100_000 + window_bytes + 60_000
     # After a while it is certain that there is no such broker, and it can go on.
     scene.network.run(us=60_000_000)
-    assert not delegated._lobby
+    assert not delegated._out_of_sight
     scene.check()
 
 

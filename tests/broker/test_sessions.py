@@ -90,11 +90,11 @@ def test_a_session_given_up_between_hello_and_welcome_begins_anew() -> None:
 
 
 def fill_channel_of_link(network: Network, count: int) -> None:
-    """Messages that wait at A for B, put there as a desk would."""
+    """Messages that wait at A for B, put there as a handler would."""
     core = network.cores["A"]
     link = core._links.links["B"]
     for _ in range(count):
-        core._postroom.tell(link, Done(0))
+        core._turn.tell(link, Done(0))
 
 
 def test_a_welcome_that_is_lost_leaves_no_session_behind() -> None:

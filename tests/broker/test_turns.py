@@ -11,9 +11,9 @@ import pytest
 
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.broker.core import BrokerCore
+from braid.broker.fair_queue import ROWS_PER_UNIT, WORK_PER_TURN
 from braid.broker.identities import _proof
 from braid.broker.settings import BrokerSettings
-from braid.broker.turns import ROWS_PER_UNIT, WORK_PER_TURN
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import encode_record

@@ -84,7 +84,7 @@ class RawClient:
         self.sent_bytes += len(data)
         self.socket.sendall(data)
 
-    def aside(self, message: Message) -> None:
+    def tell_connection(self, message: Message) -> None:
         """Send a message that is no part of the session."""
         self.socket.sendall(encode_frames([Frame(0, message)]))
 
@@ -149,7 +149,7 @@ class Attack:
             self.answers += isinstance(frame.body, Done)
             told = client.channel.acknowledgement() if client.channel.acknowledgement_due() else None
             if told is not None:
-                client.aside(told)
+                client.tell_connection(told)
 
     def stop(self) -> None:
         """End everything."""

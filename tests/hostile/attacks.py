@@ -63,7 +63,7 @@ def _strangers(stage: Stage, *stories: tuple[str, tuple[str, ...], bool]) -> Non
         with suppress(OSError):  # sent away
             stranger = RawNeighbour(stage.address("A"), name, f"{name}-stranger{number}", brokers=brokers)
             if leaves:
-                stranger.aside(Goodbye("good night", detach=True))
+                stranger.tell_connection(Goodbye("good night", detach=True))
             stage.cost(stranger)
             stage.work(1)
             stranger.close()

@@ -62,10 +62,10 @@ class _Attentive:
         with self._sending:
             self._raw.say(body)
 
-    def aside(self, message: Message) -> None:
+    def tell_connection(self, message: Message) -> None:
         """Send a message that is no part of the session."""
         with self._sending:
-            self._raw.aside(message)
+            self._raw.tell_connection(message)
 
     def next_frame(self, patience_s: float) -> Frame:
         """What comes next."""
@@ -93,9 +93,9 @@ class _Attentive:
                     channel.settled = channel.received
                 told = channel.acknowledgement()
                 if told is not None:
-                    self.aside(told)
+                    self.tell_connection(told)
                 if isinstance(frame.body, Ping):
-                    self.aside(Pong(frame.body.number))
+                    self.tell_connection(Pong(frame.body.number))
                 self._frames.put(frame)
         self._frames.put(None)
 
@@ -136,7 +136,7 @@ class Innocent:
         self._writer.say(PublicationBatch.of(self._writer.name, [self._published], [record]))
         took = self._until(self._reader, lambda frame: isinstance(frame.body, PublicationBatch))
         seen.delivery_s = max(seen.delivery_s, took)
-        self._writer.aside(Ping(self._published))
+        self._writer.tell_connection(Ping(self._published))
         took = self._until(self._writer, lambda frame: frame.body == Pong(self._published))
         seen.heartbeat_s = max(seen.heartbeat_s, took)
         for message in (

@@ -3,7 +3,7 @@
 `python -m tests.house.handlers [directory]` prints the figures of a directory, that of `braid.broker` if none
 is given; `--all` every place, too.
 
-*Handler*: a class of `broker/` whose constructor takes the turn (`Postroom`): it can say and do something.
+*Handler*: a class of `broker/` whose constructor takes the turn (`Turn`): it can say and do something.
 What puts them together (`Composition`, `BrokerCore`) is none, nor is what all of them share (the turn itself,
 and who is connected), nor who only looks (`Invariants`).
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Figures", "figures", "figures_of_directory"]
 
-TURN = "Postroom"
+TURN = "Turn"
 SHARED = frozenset({TURN, "Connections"})
 COMPOSERS = frozenset({"BrokerCore", "Composition", "Messages"})
 OBSERVERS = frozenset({"Invariants"})
 PARTS = {
-    "Completeness": "LinkDesk",
-    "Dialling": "LinkDesk",
-    "LinkOperations": "LinkDesk",
-    "Reachability": "LinkDesk",
-    "LinkStates": "MeshDesk",
-    "LoadReports": "MeshDesk",
-    "SoftWords": "MeshDesk",
+    "Completeness": "Links",
+    "Dialling": "Links",
+    "LinkOperations": "Links",
+    "Reachability": "Links",
+    "LinkStates": "Mesh",
+    "LoadReports": "Mesh",
+    "SoftWords": "Mesh",
 }
 
 

@@ -17,7 +17,7 @@ ASSIGNERS = {("braid.broker.parties", "Party.__init__"), ("braid.broker.parties"
 
 # The steps of each life, and the modules that may name them: the table itself and its owner.
 OWNERS = {
-    "LinkStep": {"braid.broker.link_life", "braid.broker.on_link"},
+    "LinkStep": {"braid.broker.link_life", "braid.broker.links"},
     "ClientStep": {"braid.broker.client_life", "braid.broker.parties"},
     "SoftLinkStep": {"braid.broker.soft_link_life", "braid.broker.soft_links"},
 }

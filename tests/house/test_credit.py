@@ -9,9 +9,9 @@ from tests.house.test_house import MODULES
 # Who keeps the reasons, and who has some.
 KEEPER = "braid.protocol.incoming"
 REASONS = {
-    "braid.broker.bottleneck": "a party, the store, the disk, memory or the lobby is behind",
+    "braid.broker.bottleneck": "a party, the store, the disk, memory or what is out of sight is behind",
     "braid.broker.draining": "the broker stops",
-    "braid.broker.on_publish": "subscriptions may still be on their way here",
+    "braid.broker.publications": "subscriptions may still be on their way here",
     "braid.client.session": "the queue of a reader is full",
 }
 

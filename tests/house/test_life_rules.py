@@ -29,21 +29,21 @@ def test_the_owners_are_there() -> None:
     [
         "link.stage = OPEN",
         "def f(link):\n    link.stage, other = OPEN, 1",
-        "class Desk:\n    def f(self):\n        self.link.stage = OPEN",
+        "class Other:\n    def f(self):\n        self.link.stage = OPEN",
         "setattr(link, 'stage', OPEN)",
         "object.__setattr__(link, 'stage', OPEN)",
     ],
 )
 def test_an_assignment_elsewhere_is_seen(source: str) -> None:
-    assert len(stages_are_assigned_by_the_table(Module("braid.broker.on_link", source))) == 1
+    assert len(stages_are_assigned_by_the_table(Module("braid.broker.links", source))) == 1
 
 
 @pytest.mark.parametrize("source", ["stage = OPEN", "class Link:\n    stage: LinkStage", "f(link.stage)"])
 def test_what_is_no_assignment_is_left_alone(source: str) -> None:
-    assert stages_are_assigned_by_the_table(Module("braid.broker.on_link", source)) == []
+    assert stages_are_assigned_by_the_table(Module("braid.broker.links", source)) == []
 
 
 @pytest.mark.parametrize("source", ["link.step(LinkStep.BEGUN)", "link.step(link_life.LinkStep.BEGUN)"])
 def test_a_step_of_somebody_else_is_seen(source: str) -> None:
     assert len(steps_are_taken_by_their_owner(Module("braid.broker.draining", source))) == 1
-    assert steps_are_taken_by_their_owner(Module("braid.broker.on_link", source)) == []
+    assert steps_are_taken_by_their_owner(Module("braid.broker.links", source)) == []

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braid.errors import ConfigurationError
+from braid.protocol import PublicationBatch
 from braid.protocol.duplicates import DuplicateFilter
 
 if TYPE_CHECKING:
@@ -132,3 +133,33 @@ def test_many_names_of_one_owner_are_forgotten_before_those_of_others() -> None:
         memory.is_new(f"anonymous-{number}", 1)
     assert len(memory) == 100
     assert not any(memory.is_new(f"till/quotes-{number}", 1) for number in range(20))
+
+
+@given(
+    st.lists(st.integers(0, 200), max_size=40),
+    st.lists(st.integers(0, 200), min_size=1, max_size=20, unique=True),
+)
+def test_many_rows_are_asked_for_at_once(before: list[int], rows: list[int]) -> None:
+    seen = DuplicateFilter(window=64)
+    for sequence in before:
+        seen.is_new("p", sequence)
+    expected = [seen.has("p", sequence) for sequence in rows]
+    assert seen.has_rows("p", np.array(rows)).tolist() == expected
+
+
+@given(
+    st.lists(st.integers(0, 200), max_size=40),
+    st.lists(st.integers(0, 200), min_size=1, max_size=20, unique=True),
+)
+def test_what_is_new_in_a_batch_is_what_is_new_row_by_row(before: list[int], rows: list[int]) -> None:
+    together, one_by_one = DuplicateFilter(window=64), DuplicateFilter(window=64)
+    for sequence in before:
+        together.is_new("p", sequence)
+        one_by_one.is_new("p", sequence)
+    batch = PublicationBatch.of("p", sorted(rows), [b""] * len(rows))
+    expected = [row for row, sequence in enumerate(sorted(rows)) if one_by_one.is_new("p", sequence)]
+    found = together.new_in(batch)
+    assert (list(range(len(rows))) if found is None else found.tolist()) == expected
+    assert [together.has("p", each) for each in range(201)] == [
+        one_by_one.has("p", each) for each in range(201)
+    ]

@@ -252,8 +252,8 @@ class _Desk:
         self._connections = 0
         self._under_way: deque[tuple[int, bytes]] = deque()
         self.spent_ns = 0
-        self.forwarding = _TimedForwarding(self._core._publish.forwarding)
-        self._core._publish.forwarding = self.forwarding
+        self.forwarding = _TimedForwarding(self._core._publish.ways.forwarding)
+        self._core._publish.ways.forwarding = self.forwarding
         self._handle(Tick())
         for number in range(settings.neighbours):
             self._link(f"N{number}", delta)

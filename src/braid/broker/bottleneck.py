@@ -1,6 +1,6 @@
 """Who has to wait because something is full?
 
-A *bottleneck* is whatever can fall behind: a party that takes less than it is sent, the store, the lobby of
+A *bottleneck* is whatever can fall behind: a party that takes less than it is sent, the store, the
 copies for brokers out of sight. Those who sent what filled it get no further credit until it lets them go.
 A source that several hold up goes on when the last of them has let it go: its channel knows the reasons.
 

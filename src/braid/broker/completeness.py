@@ -1,7 +1,7 @@
 """Whether this broker knows of everybody behind its links, what neighbours are told of that, and readiness.
 
 A neighbour is told that our tables are complete once all other neighbours have told us so; in a tree that
-always ends (`on_link.py`). Publications of clients are accepted, the broker is *ready*, when all neighbours
+always ends (`links.py`). Publications of clients are accepted, the broker is *ready*, when all neighbours
 have spoken since its start, or have been waited for long enough.
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from braid.broker.events import Event, Events
     from braid.broker.parties import Link
-    from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
+    from braid.broker.turn import Turn
     from braid.routing import RoutingTables
 
 __all__ = ["Completeness"]
@@ -28,7 +28,7 @@ class Completeness:
     """Knows how much is known.
 
     Args:
-        postroom: where messages to neighbours go.
+        turn: where messages to neighbours go.
         links: the neighbours by their names.
         tables: know whether neighbours have been told everything.
         reachability: knows who has not been met.
@@ -37,7 +37,7 @@ class Completeness:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         links: Mapping[str, Link],
         tables: RoutingTables,
         reachability: Reachability,
@@ -46,7 +46,7 @@ class Completeness:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
         self.started_at_us: int | None = None
-        self._postroom = postroom
+        self._turn = turn
         self._links = links
         self._tables = tables
         self._reachability = reachability
@@ -64,15 +64,15 @@ class Completeness:
                 continue  # not everything has been said yet
             if link.agreed and link.channel.connected and complete != link.told_complete:
                 link.told_complete = complete
-                self._postroom.tell(link, TablesComplete() if complete else TablesIncomplete())
+                self._turn.tell(link, TablesComplete() if complete else TablesIncomplete())
         self._review_readiness()
 
     def _review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
         if self.ready or self.started_at_us is None:
             return
-        over = self._postroom.now_us >= self.started_at_us + self._postroom.settings.recovery_us_max
+        over = self._turn.now_us >= self.started_at_us + self._turn.settings.recovery_us_max
         if over or (not self._reachability.unmet() and all(link.met for link in self._links.values())):
             self.ready = True
-            self._postroom.note("info", "ready", links=len(self._links), waited_for_all=not over)
+            self._turn.note("info", "ready", links=len(self._links), waited_for_all=not over)
             self._events.tell(Ready())

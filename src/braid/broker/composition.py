@@ -11,38 +11,37 @@ import random
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
-from braid.broker.admission import AccessDesk
+from braid.broker.access_review import AccessReview
 from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
+from braid.broker.delegated_copies import DelegatedCopies
 from braid.broker.dialling import Dialling
 from braid.broker.discards import Discards
 from braid.broker.draining import Draining
+from braid.broker.durable_logs import DurableLogs
 from braid.broker.endings import Endings
-from braid.broker.express import Express
+from braid.broker.fair_queue import FairQueue
+from braid.broker.handshake import Handshake
 from braid.broker.identities import Acquaintances, Identities
 from braid.broker.invariants import Invariants
 from braid.broker.link_operations import LinkOperations
 from braid.broker.link_states import LinkStates
+from braid.broker.links import Links
 from braid.broker.liveness import Liveness, require_answers_taken
 from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
-from braid.broker.on_ask import OperatorDesk
-from braid.broker.on_delegated import DelegatedDesk
-from braid.broker.on_durable import DurableDesk
-from braid.broker.on_link import LinkDesk
-from braid.broker.on_mesh import MeshDesk
-from braid.broker.on_publish import PublishDesk
-from braid.broker.on_subscribe import SubscriptionDesk
+from braid.broker.mesh import Mesh
+from braid.broker.operator import Operator
 from braid.broker.parties import Client, SoftLink
-from braid.broker.postroom import Postroom
+from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
-from braid.broker.reception import Reception
 from braid.broker.reports import Reports, overlay_of, statistics_of
 from braid.broker.settling import Unsettled
 from braid.broker.soft_links import SoftLinks
 from braid.broker.soft_words import SoftWords
-from braid.broker.streams import StreamDesk
-from braid.broker.turns import Turns
+from braid.broker.streams import Streams
+from braid.broker.subscriptions import Subscriptions
+from braid.broker.turn import Turn
 from braid.errors import RemoteProtocolError
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.messages import (
@@ -113,14 +112,14 @@ class Composition:
         self.incarnation = incarnation
         # What all of them share.
         self.events = told.Events()
-        self.postroom = Postroom(settings, self.events)
-        self.connections = Connections(self.postroom, self.events)
+        self.turn = Turn(settings, self.events)
+        self.connections = Connections(self.turn, self.events)
         self.neighbours: dict[str, Link] = {}
         """The links by their names."""
         self.identities = Identities(settings.broker_id, incarnation, seed, store)
         self.unsettled = Unsettled()
         """What was routed along the tree and is waited for."""
-        self.endings = Endings(self.postroom, self.connections, self.events)
+        self.endings = Endings(self.turn, self.connections, self.events)
 
         self._make_links(seed, matcher)
         self._make_soft_links()
@@ -131,18 +130,18 @@ class Composition:
 
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
         """The network around, and what was subscribed and advertised in it."""
-        settings, postroom, events, neighbours = self.settings, self.postroom, self.events, self.neighbours
-        self.dialling = Dialling(settings, postroom, random.Random(seed), neighbours)
-        self.reachability = Reachability(postroom, neighbours, self.dialling)
-        self.maps = Maps(postroom, neighbours, self.reachability, events)
+        settings, turn, events, neighbours = self.settings, self.turn, self.events, self.neighbours
+        self.dialling = Dialling(settings, turn, random.Random(seed), neighbours)
+        self.reachability = Reachability(turn, neighbours, self.dialling)
+        self.maps = Maps(turn, neighbours, self.reachability, events)
         self.tables = RoutingTables(matcher, self.maps.anchor_for)
-        self.subscriptions = SubscriptionDesk(
-            settings.broker_id, postroom, neighbours, self.tables, events, self.reachability.missing
+        self.subscriptions = Subscriptions(
+            settings.broker_id, turn, neighbours, self.tables, events, self.reachability.missing
         )
-        self.completeness = Completeness(postroom, neighbours, self.tables, self.reachability, events)
-        self.links = LinkDesk(
+        self.completeness = Completeness(turn, neighbours, self.tables, self.reachability, events)
+        self.links = Links(
             self.incarnation,
-            postroom,
+            turn,
             self.connections,
             neighbours,
             self.dialling,
@@ -160,21 +159,21 @@ class Composition:
 
     def _make_soft_links(self) -> None:
         """Shortcuts, and what they are chosen by."""
-        settings, postroom, neighbours = self.settings, self.postroom, self.neighbours
+        settings, turn, neighbours = self.settings, self.turn, self.neighbours
         self.soft = SoftLinks(settings.broker_id, settings.soft_links.fanout, neighbours.keys())
-        self.loads = LoadReports(postroom, neighbours, self.maps.surroundings)
+        self.loads = LoadReports(turn, neighbours, self.maps.surroundings)
         self.link_states = LinkStates(
-            postroom,
+            turn,
             neighbours,
             self.soft,
             self.maps.surroundings,
             self.maps.addressable,
             self.maps.toward,
         )
-        words = SoftWords(postroom, neighbours, self.reachability, self.identities.new_session)
-        self.mesh = MeshDesk(
+        words = SoftWords(turn, neighbours, self.reachability, self.identities.new_session)
+        self.mesh = Mesh(
             self.incarnation,
-            postroom,
+            turn,
             self.connections,
             neighbours,
             self.dialling.neighbours,
@@ -189,11 +188,11 @@ class Composition:
 
     def _make_doors(self, access: AccessPolicy) -> None:
         """Who comes, and whether they are still there."""
-        self.reception = Reception(
+        self.handshake = Handshake(
             self.incarnation,
             self.identities,
             access,
-            self.postroom,
+            self.turn,
             self.connections,
             self.neighbours,
             self.links,
@@ -201,29 +200,29 @@ class Composition:
             self.dialling,
             self.endings.guarded,
         )
-        self.liveness = Liveness(self.postroom)
+        self.liveness = Liveness(self.turn)
 
     def _make_publications(self, kept: bool, stopwatch: Callable[[], int] | None) -> None:
         """What happens to publications."""
-        settings, postroom, unsettled = self.settings, self.postroom, self.unsettled
+        settings, turn, unsettled = self.settings, self.turn, self.unsettled
         from_sets = Unsettled()
         seen = DuplicateFilter(window=settings.overtaking_max)
-        self.discards = Discards(postroom, seen, unsettled, from_sets)
-        self.streams = StreamDesk(postroom, self.subscriptions, self.tables)
-        self.durables = DurableDesk(
+        self.discards = Discards(turn, seen, unsettled, from_sets)
+        self.streams = Streams(turn, self.subscriptions, self.tables)
+        self.durables = DurableLogs(
             settings,
-            postroom,
+            turn,
             self.subscriptions,
             self.discards,
-            principal_of=self.reception.principal,
+            principal_of=self.handshake.principal,
             epoch=self.incarnation,
             kept=kept,
         )
         self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
-        self.delegated = DelegatedDesk(postroom, self.links, self.mesh, self.discards, seen.has)
-        self.publish = PublishDesk(
+        self.delegated = DelegatedCopies(turn, self.links, self.mesh, self.discards, seen)
+        self.publish = Publications(
             settings.hops_max,
-            postroom,
+            turn,
             self.subscriptions,
             self.durables,
             self.links,
@@ -233,27 +232,16 @@ class Composition:
             unsettled,
             from_sets,
             self.discards,
+            stopwatch,
         )
-        self.express = Express(
-            settings,
-            postroom,
-            self.connections.parties,
-            self.tables,
-            self.mesh,
-            self.delegated,
-            self.durables,
-            self.publish,
-        )
-        self.publish.stopwatch = self.express.stopwatch = stopwatch
-        self.publish.when_meant = self.express.meant
 
     def _make_operations(self) -> None:
         """What operators ask for, turns, and the end."""
-        postroom, connections, neighbours = self.postroom, self.connections, self.neighbours
-        self.admission = AccessDesk(
-            postroom,
+        turn, connections, neighbours = self.turn, self.connections, self.neighbours
+        self.admission = AccessReview(
+            turn,
             connections,
-            self.reception,
+            self.handshake,
             self.subscriptions,
             self.durables,
             send_away=self.endings.broken,
@@ -261,7 +249,7 @@ class Composition:
         )
         self.reports = Reports(
             self.incarnation,
-            postroom,
+            turn,
             connections,
             neighbours,
             self.dialling,
@@ -273,32 +261,30 @@ class Composition:
             self.subscriptions.installations.waiting,
         )
         operations = LinkOperations(
-            postroom, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
+            turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
         )
-        self.operator = OperatorDesk(
-            postroom, topics(self.reports, operations, self.mesh), self.admission.reload
-        )
+        self.operator = Operator(turn, topics(self.reports, operations, self.mesh), self.admission.reload)
         self.draining = Draining(
-            postroom,
+            turn,
             connections,
-            self.reception,
+            self.handshake,
             neighbours,
             self.links,
             self.soft,
             lambda: not self.publish.unrouted and self.durables.work.idle,
         )
-        self.turns = Turns(
-            postroom,
+        self.turns = FairQueue(
+            turn,
             handler=Messages(self).handler,
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
-            changing=self.express.forget,
+            changing=self.publish.ways.forget,
             check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
             guard=self.endings.guarded,
         )
         self.invariants = Invariants(
-            postroom,
+            turn,
             connections,
             self.links,
             self.subscriptions,
@@ -313,7 +299,7 @@ class Composition:
 
 
 def topics(
-    reports: Reports, operations: LinkOperations, mesh: MeshDesk
+    reports: Reports, operations: LinkOperations, mesh: Mesh
 ) -> Mapping[str, Callable[[Mapping[str, str]], Any]]:
     """Who answers which question of an operator."""
     return {
@@ -332,7 +318,7 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         # Connections.
         told.Entered: (broker.draining.entered,),
         told.ConnectionEnded: (
-            lambda event: broker.express.forget(),
+            lambda event: broker.publish.ways.forget(),
             lambda event: broker.turns.forget(event.connection),
         ),
         told.LinkLost: (broker.links.lost,),
@@ -340,8 +326,8 @@ def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[
         told.ClientLeft: (
             broker.durables.client_left,
             broker.subscriptions.client_left,
-            broker.reception.left,
-            broker.postroom.client_left,
+            broker.handshake.left,
+            broker.turn.client_left,
             broker.publish.client_left,  # what it published goes its way
         ),
         told.Detached: (broker.links.left,),
@@ -406,8 +392,8 @@ class Messages:
             Ping: broker.liveness.pinged,
             Pong: _each_of(broker.liveness.answered, broker.loads.answered),
             LinkState: broker.link_states.hear,
-            Settled: broker.postroom.settled_apart,
-            Acknowledgement: broker.postroom.acknowledged,
+            Settled: broker.turn.settled_apart,
+            Acknowledgement: broker.turn.acknowledged,
             Goodbye: broker.endings.goodbye,
             Refused: broker.endings.refused,
         }
@@ -441,7 +427,7 @@ class Messages:
             Nearby: broker.maps.hear_nearby,
             Loads: broker.loads.hear,
             Introduction: broker.acquaintances.introduced,
-            SoftWord: broker.reception.heard_word,
+            SoftWord: broker.handshake.heard_word,
             **self._of_soft_links,
         }
 

@@ -6,7 +6,7 @@ since. What is published behind a missing link would pass the subscriber by, so 
 however long that takes. Whoever does not want to wait can be told the names of the missing links.
 
 Between brokers, a confirmation covers whoever can be reached; which links are missing they tell each other
-beside that (`LinkDesk.missing`), before the confirmation that leaves them out.
+beside that (`Links.missing`), before the confirmation that leaves them out.
 
 *Announcements.* Whatever was advertised waits only until the neighbours have confirmed it, or are given up.
 

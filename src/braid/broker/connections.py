@@ -14,11 +14,11 @@ from braid.protocol.effects import Greeted
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 
 if TYPE_CHECKING:
-    from braid.broker.admission import Admission
+    from braid.broker.access_review import Admission
     from braid.broker.events import Events
+    from braid.broker.handshake import Visitor
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
-    from braid.broker.reception import Visitor
+    from braid.broker.turn import Turn
 
 __all__ = ["Connections"]
 
@@ -26,7 +26,7 @@ __all__ = ["Connections"]
 class Connections:
     """Everybody who is here."""
 
-    def __init__(self, postroom: Postroom, events: Events) -> None:
+    def __init__(self, turn: Turn, events: Events) -> None:
         self.visitors: dict[int, Visitor] = {}
         """Connections that have not been greeted yet, by their numbers."""
         self.parties: dict[int, Party] = {}
@@ -35,9 +35,9 @@ class Connections:
         """Those of them that are clients."""
         self.admissions: dict[int, Admission] = {}
         """How they were let in, by connection."""
-        self._postroom = postroom
+        self._turn = turn
         self._events = events
-        self._settings = postroom.settings
+        self._settings = turn.settings
 
     def __len__(self) -> int:
         return len(self.visitors) + len(self.parties)
@@ -55,11 +55,11 @@ class Connections:
             kind = "client"
             self.clients[party] = None
             taken_bytes = self.taken_from(party)
-        self._postroom.effect(Greeted(connection, taken_bytes, kind, party.name))
+        self._turn.effect(Greeted(connection, taken_bytes, kind, party.name))
         silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
         party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
         party.connection = connection
-        party.heard(self._postroom.now_us)
+        party.heard(self._turn.now_us)
         party.outside.clear()
         self._events.tell(Entered(party))
 

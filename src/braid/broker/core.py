@@ -1,7 +1,7 @@
 """How do the rooms act as one broker?
 
 `BrokerCore` is a machine without sockets or clocks: inputs go in, effects come out. It hands each message to
-the desk that knows what to do, and sees to it that a peer's mistake closes that peer's connection and
+the handler that knows what to do, and sees to it that a peer's mistake closes that peer's connection and
 touches nothing else.
 """
 
@@ -15,7 +15,7 @@ from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
 from braid.broker.reports import statistics_of
 from braid.broker.story import Story
-from braid.errors import InvariantViolated, RemoteProtocolError
+from braid.errors import InvariantViolated, RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.inputs import (
     Closed,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from braid.broker.settings import BrokerSettings
     from braid.broker.snapshot import BrokerSnapshot
+    from braid.broker.ways import Source
     from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
@@ -80,11 +81,11 @@ class BrokerCore:
         self.incarnation = incarnation
         policy = access if access is not None else AccessPolicy.open()
         parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher)
-        self._postroom = parts.postroom
+        self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings
         self._dialling = parts.dialling
-        self._reception = parts.reception
+        self._handshake = parts.handshake
         self._links = parts.links
         self._completeness = parts.completeness
         self._maps = parts.maps
@@ -97,7 +98,9 @@ class BrokerCore:
         self._durables = parts.durables
         self._delegated = parts.delegated
         self._publish = parts.publish
-        self._express = parts.express
+        self._store_work = parts.durables.work
+        self._ways = parts.publish.ways
+        self._sources = self._ways.sources
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
@@ -123,32 +126,35 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
-        if self._calm and now_us < self._postroom.deadline_us and type(stimulus) is Received:
+        if self._calm and now_us < self._turn.deadline_us and type(stimulus) is Received:
+            source = self._sources.get(stimulus.connection) or self._source(stimulus.connection)
             try:
-                if (effects := self._express.pass_on(stimulus, now_us)) is not None:
-                    return effects
-            except RemoteProtocolError as error:
+                if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
+                    if self._store_work.asked:
+                        self._store_work.collect()
+                    return self._turn.collect()
+            except (RemoteProtocolError, RequestRefusedError) as error:
                 self._endings.wrong(stimulus.connection, error)
                 stimulus = Tick()  # all that is left of this turn
         self._story.add(stimulus, now_us)
-        self._postroom.now_us = now_us
+        self._turn.now_us = now_us
         self._turns.work = 0
         if isinstance(stimulus, Received):
             self._endings.guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
         elif not isinstance(stimulus, Tick):
-            self._express.forget()
+            self._ways.forget()
             self._happened(stimulus)
         self._on_time(now_us)
         if self._turns.due_us is not None and now_us >= self._turns.due_us and not self._turns.work:
             self._turns.serve()
         if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
-            self._express.forget()
+            self._ways.forget()
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
         self._durables.work.collect()
-        effects = self._postroom.collect()
-        self._postroom.deadline_us = self._next_deadline_us()
+        effects = self._turn.collect()
+        self._turn.deadline_us = self._next_deadline_us()
         busy = self._links.holding or self._draining.begun or self._turns.waiting
         self._calm = not busy and self._tidy_at_us is None
         return effects
@@ -157,7 +163,7 @@ class BrokerCore:
         if isinstance(stimulus, Writable):
             self._writable(stimulus)
         elif isinstance(stimulus, Opened):
-            self._reception.opened(stimulus)
+            self._handshake.opened(stimulus)
         elif isinstance(stimulus, Closed):
             self._closed(stimulus)
         elif isinstance(stimulus, Malformed):
@@ -174,23 +180,27 @@ class BrokerCore:
         else:
             raise TypeError(f"{stimulus!r} is no input")
 
+    def _source(self, connection: int) -> Source | None:
+        party = self._connections.parties.get(connection)
+        return self._ways.source(party) if party is not None else None
+
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest."""
-        return self._postroom.deadline_us
+        return self._turn.deadline_us
 
     def _next_deadline_us(self) -> int:
         due_us = self._review_at_us
         if due_us is None:
             return 0
         for at_us in (
-            self._postroom.acknowledge_at_us,
+            self._turn.acknowledge_at_us,
             self._dialling.next_us,
             self._tidy_at_us,
             self._mesh.review_at_us,
             self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
-            self._reception.next_refusal_us,
-            self._postroom.now_us if self._subscriptions.unfinished else None,
+            self._handshake.next_refusal_us,
+            self._turn.now_us if self._subscriptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
                 due_us = at_us
@@ -205,10 +215,10 @@ class BrokerCore:
             first = frames[0].body
             if isinstance(first, PublicationBatch):
                 raise RemoteProtocolError("publications before a greeting")
-            self._express.forget()
-            party, frames = self._reception.greeted(connection, first), frames[1:]
+            self._ways.forget()
+            party, frames = self._handshake.greeted(connection, first), frames[1:]
         if party is not None:
-            party.heard(self._postroom.now_us)
+            party.heard(self._turn.now_us)
             if not frames and visitor is None:
                 self._liveness.comes_on(party)
             if self._draining.begun and isinstance(party, Client):
@@ -221,8 +231,8 @@ class BrokerCore:
         party = self._connections.parties.get(stimulus.connection)
         if party is not None:
             party.channel.writable = stimulus.writable
-            self._postroom.caught_up(party)
-            self._postroom.changed(party)
+            self._turn.caught_up(party)
+            self._turn.changed(party)
             self._turns.writable(stimulus.connection)
 
     def _closed(self, closed: Closed) -> None:
@@ -232,7 +242,7 @@ class BrokerCore:
             return
         party = self._connections.parties.get(connection)
         if party is not None:
-            self._postroom.note("info", "connection closed", party=party.name, reason=closed.reason)
+            self._turn.note("info", "connection closed", party=party.name, reason=closed.reason)
             self._endings.guarded(connection, self._turns.last_words, connection)
         self._endings.closed(connection)
 
@@ -241,7 +251,7 @@ class BrokerCore:
     def _on_time(self, now_us: int) -> None:
         self._links.begin(now_us)
         self._dialling.due(now_us)
-        for connection, error in self._reception.refusals_due() if self._reception.refused else ():
+        for connection, error in self._handshake.refusals_due() if self._handshake.refused else ():
             self._endings.broken(connection, error.code, str(error))
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
@@ -263,7 +273,7 @@ class BrokerCore:
 
     def _review(self, now_us: int) -> None:
         """Look after everything that only time brings about."""
-        for connection in self._reception.overdue():
+        for connection in self._handshake.overdue():
             self._endings.broken(connection, "late", "no greeting came in time")
         self._turns.review()
         self._durables.work.review()
@@ -277,12 +287,12 @@ class BrokerCore:
                 self._endings.broken(party.connection, code, reason)
                 self._delegated.leave(party)
         for party in parties:
-            for stream in self._postroom.stalled(party):
+            for stream in self._turn.stalled(party):
                 if party.connection is not None:
-                    self._express.forget()
+                    self._ways.forget()
                     self._streams.give_up(stream)
         if any(link.down for link in self._links.links.values()):
-            self._express.forget()
+            self._ways.forget()
         self._links.review_waiting()
         self._completeness.tell()
         self._review_mesh(now_us)
@@ -291,10 +301,10 @@ class BrokerCore:
             self._draining.review(now_us)
 
     def _review_mesh(self, now_us: int) -> None:
-        self._express.add_up()  # it looks at what was passed on
+        self._ways.add_up()  # it looks at what was passed on
         self._delegated.look_again()
         self._mesh.review(now_us)
-        self._express.forget_if_moved()
+        self._ways.forget_if_moved()
 
     # For people and metrics.
 
@@ -316,7 +326,7 @@ class BrokerCore:
 
     def snapshot(self) -> BrokerSnapshot:
         """What this broker is like now: a value that can be compared, shown and sent."""
-        self._express.add_up()
+        self._ways.add_up()
         return self._reports.snapshot()
 
     def statistics(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from braid.broker.events import DialFailed
     from braid.broker.parties import Link
-    from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
+    from braid.broker.turn import Turn
 
 __all__ = ["Dialling", "Neighbour"]
 
@@ -43,7 +43,7 @@ class Dialling:
     def __init__(
         self,
         settings: BrokerSettings,
-        postroom: Postroom,
+        turn: Turn,
         random: random.Random,
         links: Mapping[str, Link],
     ) -> None:
@@ -51,7 +51,7 @@ class Dialling:
         self.next_us: int | None = None
         """When the next attempt is due."""
         self._settings = settings
-        self._postroom = postroom
+        self._turn = turn
         self._random = random
         self._links = links
         self._verifying: dict[str, str] = {}
@@ -93,7 +93,7 @@ class Dialling:
         self._review()
 
     def _dial(self, address: str) -> None:
-        self._postroom.effect(Dial(address, frame_bytes_max=self._settings.frame_bytes_max))
+        self._turn.effect(Dial(address, frame_bytes_max=self._settings.frame_bytes_max))
 
     def again(self, address: str) -> None:
         """An attempt failed or a connection was lost: try again after a pause that grows."""
@@ -105,7 +105,7 @@ class Dialling:
         neighbour.pause_us = min(doubled, self._settings.redial_us_max)
         # Some chance keeps many brokers from knocking at the same moment.
         pause_us = round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
-        neighbour.dial_at_us = self._postroom.now_us + pause_us
+        neighbour.dial_at_us = self._turn.now_us + pause_us
         self._review()
 
     def failed(self, event: DialFailed) -> None:
@@ -121,7 +121,7 @@ class Dialling:
 
     def verify(self, link: Link) -> None:
         """Dial a neighbour where it was met, if that is known and not under way, and not just done."""
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         if now_us < self._verified_us.get(link.name, 0) + self._settings.redial_us_min:
             return
         self._verified_us[link.name] = now_us

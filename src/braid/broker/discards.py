@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from braid.broker.events import LeftOut
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.settling import Unsettled
+    from braid.broker.turn import Turn
     from braid.protocol import PublicationBatch
     from braid.protocol.duplicates import DuplicateFilter
 
@@ -32,9 +32,9 @@ __all__ = ["Discards"]
 class Discards:
     """Tells publishers what went nowhere."""
 
-    def __init__(self, postroom: Postroom, seen: DuplicateFilter, *unsettled: Unsettled) -> None:
+    def __init__(self, turn: Turn, seen: DuplicateFilter, *unsettled: Unsettled) -> None:
         """`unsettled`: where to look for those who wait for a publication."""
-        self._postroom = postroom
+        self._turn = turn
         self._seen = seen
         self._unsettled = unsettled
 
@@ -63,7 +63,7 @@ class Discards:
         if not gone:
             return batch
         self.here(client, batch, gone)
-        self._postroom.counters.duplicates += len(gone)
+        self._turn.counters.duplicates += len(gone)
         rows = [row for row, sequence in enumerate(sequences) if not seen.discards(publisher, sequence)]
         return batch.select(np.array(rows, np.int64))
 
@@ -102,5 +102,5 @@ class Discards:
     def _tell(self, party: Party, message: PublishDiscarded | PublishRefused) -> None:
         if message.sequences and party.connection is not None:
             if isinstance(party, Client) and isinstance(message, PublishDiscarded):
-                self._postroom.counters.discarded += len(message.sequences)
-            self._postroom.tell(party, message)
+                self._turn.counters.discarded += len(message.sequences)
+            self._turn.tell(party, message)

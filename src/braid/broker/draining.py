@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from braid.broker.connections import Connections
     from braid.broker.events import Entered
-    from braid.broker.on_link import LinkDesk
+    from braid.broker.handshake import Handshake
+    from braid.broker.links import Links
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
-    from braid.broker.reception import Reception
     from braid.broker.soft_links import SoftLinks
+    from braid.broker.turn import Turn
 
 __all__ = ["DRAINING", "REVIEW_US", "Draining"]
 
@@ -40,19 +40,19 @@ class Draining:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
-        reception: Reception,
+        handshake: Handshake,
         neighbours: Mapping[str, Link],
-        links: LinkDesk,
+        links: Links,
         soft: SoftLinks,
         idle: Callable[[], bool],
     ) -> None:
         """
         Args:
-            postroom: where effects go.
+            turn: where effects go.
             connections: who is here.
-            reception: lets nobody in any more.
+            handshake: lets nobody in any more.
             neighbours: the links by their names.
             links: keeps them.
             soft: the soft links.
@@ -61,9 +61,9 @@ class Draining:
         self.begun = False
         self.done = False
         self._until_us = 0
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
-        self._reception = reception
+        self._handshake = handshake
         self._links = links
         self._soft = soft
         self._neighbours = neighbours
@@ -74,8 +74,8 @@ class Draining:
         if self.begun:
             return
         self.begun = True
-        self._until_us = self._postroom.now_us + self._postroom.settings.drain_us_max
-        self._reception.close()
+        self._until_us = self._turn.now_us + self._turn.settings.drain_us_max
+        self._handshake.close()
         parties: list[Party] = [
             *self._connections.clients,
             *self._neighbours.values(),
@@ -83,7 +83,7 @@ class Draining:
         ]
         for party in parties:
             party.channel.hold_credit(DRAINING)
-        self._postroom.note("info", "draining")
+        self._turn.note("info", "draining")
 
     def entered(self, event: Entered) -> None:
         """Whoever still comes, such as a neighbour that was being dialled, gets no further credit either."""
@@ -112,17 +112,17 @@ class Draining:
         if busy and now_us < self._until_us:
             return
         for connection, party in list(self._connections.parties.items()):
-            self._postroom.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
-            self._postroom.effect(Close(connection, "shutting down"))
+            self._turn.effect(Send(connection, [Frame(0, Goodbye("this broker is shutting down"))]))
+            self._turn.effect(Close(connection, "shutting down"))
             if isinstance(party, Client):
                 party.send_away()
             elif isinstance(party, Link):
                 self._links.retire(party)
             elif isinstance(party, SoftLink):
                 self._soft.leave(party)
-        self._postroom.note("info", "drained", everything_taken=not busy)
+        self._turn.note("info", "drained", everything_taken=not busy)
         self.done = True
-        self._postroom.effect(Drained())
+        self._turn.effect(Drained())
 
     def _busy(self) -> bool:
         return (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from braid.broker.connections import Connections
     from braid.broker.events import Events
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.messages import Goodbye, Refused
 
 __all__ = ["Endings"]
@@ -29,18 +29,18 @@ class Endings:
     """Ends connections.
 
     Args:
-        postroom: where effects go.
+        turn: where effects go.
         connections: who is here.
         events: tells the owners.
     """
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
         events: Events,
     ) -> None:
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
         self._events = events
 
@@ -63,26 +63,26 @@ class Endings:
         if party is None and visitor is None:
             return
         who = party.name if party is not None else visitor.opened.remote if visitor is not None else ""
-        self._postroom.audit("warning", "connection refused", party=who, code=code, reason=reason)
-        self._postroom.refuse(connection, code, reason)
+        self._turn.audit("warning", "connection refused", party=who, code=code, reason=reason)
+        self._turn.refuse(connection, code, reason)
         self.end(connection)
         if visitor is not None:
             self.not_made(visitor.opened.dialled, visitor.opened.soft)
 
     def refused(self, party: Party, message: Refused) -> None:
         """A peer says why it is about to end the connection."""
-        self._postroom.note(
+        self._turn.note(
             "error", "a peer ends the connection", party=party.name, code=message.code, reason=message.reason
         )
         if party.connection is not None:
-            self._postroom.effect(Close(party.connection, message.reason))
+            self._turn.effect(Close(party.connection, message.reason))
 
     def goodbye(self, party: Party, message: Goodbye) -> None:
         """A peer ends the connection, or even the link."""
         connection = party.connection
         if connection is None:
             return
-        self._postroom.effect(Close(connection, message.reason or "goodbye"))
+        self._turn.effect(Close(connection, message.reason or "goodbye"))
         self.end(connection)
         if isinstance(party, Link) and message.detach:
             self._events.tell(Detached(party))

@@ -17,7 +17,8 @@ from braid.errors import LocalProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from braid.broker.parties import Client, Link, Party, Release, SoftLink
+    from braid.broker.parties import Client, Link, Party, SoftLink
+    from braid.broker.settling import Pending
     from braid.broker.waiters import Waiter
     from braid.errors import RequestRefusedError
     from braid.protocol import PublicationBatch
@@ -167,7 +168,7 @@ class CopyStranded:
     """A copy for a set of brokers waited for a link that is no more."""
 
     batch: PublicationBatch
-    care: Release | None
+    care: Pending | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.draining import DRAINING
 from braid.broker.link_life import LinkStage
-from braid.broker.on_publish import UNROUTED
 from braid.broker.parties import Client, Link, SoftLink
+from braid.broker.publications import UNROUTED
 from braid.protocol.channel_checks import channel_violations
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from braid.broker.connections import Connections
     from braid.broker.draining import Draining
-    from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_link import LinkDesk
-    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.durable_logs import DurableLogs
+    from braid.broker.fair_queue import FairQueue
+    from braid.broker.links import Links
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
-    from braid.broker.turns import Turns
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
 
 __all__ = ["Invariants"]
 
@@ -37,16 +37,16 @@ class Invariants:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
-        links: LinkDesk,
-        subscriptions: SubscriptionDesk,
-        durables: DurableDesk,
+        links: Links,
+        subscriptions: Subscriptions,
+        durables: DurableLogs,
         soft: SoftLinks,
-        turns: Turns,
+        turns: FairQueue,
         draining: Draining,
     ) -> None:
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
         self._links = links
         self._subscriptions = subscriptions
@@ -219,7 +219,7 @@ class Invariants:
         for client in self._connections.clients:
             connections[client.principal.name] += 1
             subscriptions[client.principal.name] += len(client.subscriptions)
-        for name, held in self._postroom.quotas.held():
+        for name, held in self._turn.quotas.held():
             found = (connections[name], subscriptions[name], logs[name])
             if held != found:
                 yield f"{name} has {found} connections, subscriptions and logs, {held} are counted"
@@ -243,7 +243,7 @@ class Invariants:
         if self._durables.unsafe_bytes < 0 or (self._durables.work.idle and self._durables.unsafe_bytes):
             yield f"{self._durables.unsafe_bytes} bytes are on their way to a store that has nothing to do"
 
-    # Turns and time.
+    # FairQueue and time.
 
     def _lines(self) -> Iterator[str]:
         for connection, line in self._turns.waiting.items():
@@ -255,8 +255,8 @@ class Invariants:
 
     def _deadlines(self) -> Iterator[str]:
         """What is to be acknowledged later has a time for it."""
-        if self._postroom.unacknowledged and self._postroom.acknowledge_at_us is None:
-            yield f"{len(self._postroom.unacknowledged)} parties are to be told later, and nobody says when"
+        if self._turn.unacknowledged and self._turn.acknowledge_at_us is None:
+            yield f"{len(self._turn.unacknowledged)} parties are to be told later, and nobody says when"
         for party in self._parties():
-            if party.channel.telling != (party in self._postroom.unacknowledged):
+            if party.channel.telling != (party in self._turn.unacknowledged):
                 yield f"{party} is told later, or is not: its channel says {party.channel.telling}"

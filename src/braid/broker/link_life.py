@@ -1,8 +1,8 @@
 """The life of a link to a neighbouring broker, as a table.
 
-Whoever keeps the links (`on_link.py`) is its owner: nobody else takes a step. To be dialled and to be greeted
+Whoever keeps the links (`links.py`) is its owner: nobody else takes a step. To be dialled and to be greeted
 are no stages of a link: until the greeting ends it is not known which neighbour a connection leads to, if to
-any. An attempt belongs to its address (`dialling.py`), and a greeting to its connection (`reception.py`).
+any. An attempt belongs to its address (`dialling.py`), and a greeting to its connection (`handshake.py`).
 
 Two directions meet in a link. Its stages say what this side knows of the other; what the other side was told
 is data beside them.

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from braid.broker.dialling import Dialling
-    from braid.broker.on_link import LinkDesk
+    from braid.broker.links import Links
     from braid.broker.parties import Link
-    from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
+    from braid.broker.turn import Turn
 
 __all__ = ["LinkOperations"]
 
@@ -25,7 +25,7 @@ class LinkOperations:
     """Changes the network on demand.
 
     Args:
-        postroom: where effects go.
+        turn: where effects go.
         neighbours: the links by their names.
         links: keeps them.
         dialling: the attempts at neighbours.
@@ -35,15 +35,15 @@ class LinkOperations:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         neighbours: Mapping[str, Link],
-        links: LinkDesk,
+        links: Links,
         dialling: Dialling,
         reachability: Reachability,
         has_subscribers: Callable[[], bool],
     ) -> None:
-        self._broker_id = postroom.settings.broker_id
-        self._postroom = postroom
+        self._broker_id = turn.settings.broker_id
+        self._turn = turn
         self._neighbours = neighbours
         self._links = links
         self._dialling = dialling
@@ -98,8 +98,8 @@ class LinkOperations:
         for link in links:
             if link.connection is not None:
                 goodbye = Goodbye("detached", detach=True)
-                self._postroom.effect(Send(link.connection, [Frame(0, goodbye)]))
-                self._postroom.effect(Close(link.connection, "detached"))
+                self._turn.effect(Send(link.connection, [Frame(0, goodbye)]))
+                self._turn.effect(Close(link.connection, "detached"))
             self._links.detach(link)
         for address in list(self._dialling.neighbours):
             self._dialling.forget(address)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from braid.broker.events import Event, LinkBegun
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
+    from braid.broker.turn import Turn
     from braid.routing import Surroundings
 
 __all__ = ["LinkStates"]
@@ -37,7 +37,7 @@ class LinkStates:
     """Hears and tells which direct links there are.
 
     Args:
-        postroom: where messages go.
+        turn: where messages go.
         links: the neighbours by their names.
         soft: the soft links.
         surroundings: who is in sight.
@@ -47,21 +47,21 @@ class LinkStates:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         links: Mapping[str, Link],
         soft: SoftLinks,
         surroundings: Surroundings,
         addressable: Callable[[], set[str]],
         toward: Callable[[str], str | None],
     ) -> None:
-        self._postroom = postroom
+        self._turn = turn
         self._links = links
         self._soft = soft
         self._surroundings = surroundings
         self._addressable = addressable
-        self.delegations = Delegations(postroom.settings.broker_id, self._usable, toward)
+        self.delegations = Delegations(turn.settings.broker_id, self._usable, toward)
         """How sets of brokers are shared out among links."""
-        self.delegates = postroom.settings.strategy == "SB"
+        self.delegates = turn.settings.strategy == "SB"
         """Whether publications that enter here are delegated."""
         self._due = False
         """Whether others are to hear that our links have changed. Until then some may believe in links that
@@ -132,7 +132,7 @@ class LinkStates:
 
         Whoever hears it may ask us to find the way to any broker, so only those who see everybody say it.
         """
-        if not self.delegates or self._postroom.settings.delta < DELTA_MAX:
+        if not self.delegates or self._turn.settings.delta < DELTA_MAX:
             return
         usable = {soft.name for soft in self._soft.usable(self._surroundings.map())}
         links = frozenset(map(digest_of, {*self._links, *usable}))
@@ -140,7 +140,7 @@ class LinkStates:
             news = links != party.told_links
             if news and (party.connection is not None or (isinstance(party, Link) and party.agreed)):
                 added, gone = links - party.told_links, party.told_links - links
-                self._postroom.tell(party, LinkState(packed_destinations(added), packed_destinations(gone)))
+                self._turn.tell(party, LinkState(packed_destinations(added), packed_destinations(gone)))
                 party.told_links = links
 
     def _parties(self) -> list[Link | SoftLink]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
 
 __all__ = ["GivenUp", "Liveness", "require_answers_taken"]
 
@@ -63,9 +63,9 @@ class _Watch:
 class Liveness:
     """Looks after connections."""
 
-    def __init__(self, postroom: Postroom) -> None:
-        self._postroom = postroom
-        self._settings = postroom.settings
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._settings = turn.settings
         self._watches: dict[int, _Watch] = {}
         """By connection."""
 
@@ -73,11 +73,11 @@ class Liveness:
         """A peer asks whether we are there."""
         # One who takes nothing gets no answers that would only pile up.
         if party.channel.writable:
-            self._postroom.aside(party, Pong(message.number))
+            self._turn.tell_connection(party, Pong(message.number))
 
     def review(self, parties: Collection[Party]) -> list[GivenUp]:
         """Ask those who are silent; returns whose connections are to be given up."""
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         heartbeat_us = self._settings.heartbeat_us
         given_up: list[GivenUp] = []
         watches, self._watches = self._watches, {}
@@ -94,14 +94,14 @@ class Liveness:
                 given_up.append(GivenUp(party, *reason))
             elif silent_us > heartbeat_us and not party.pinged:
                 party.pinged = True
-                self._postroom.aside(party, Ping(now_us))
+                self._turn.tell_connection(party, Ping(now_us))
         return given_up
 
     def comes_on(self, party: Party) -> None:
         """More of a long frame is here. Whoever sends it hears so, since what it asks is behind it."""
         self._moves(party)  # and so is what it would acknowledge
         if party.channel.writable:
-            self._postroom.aside(party, Pong(0))
+            self._turn.tell_connection(party, Pong(0))
 
     def answered(self, party: Party, message: Pong) -> None:
         """A peer is there; perhaps it says that a long frame of ours moves."""
@@ -111,13 +111,13 @@ class Liveness:
     def _moves(self, party: Party) -> None:
         watch = self._watches.get(party.connection or 0)
         if watch is not None:
-            watch.arrived_us = watch.sent_us = self._postroom.now_us
+            watch.arrived_us = watch.sent_us = self._turn.now_us
 
     def _stalled(self, party: Party, connection: int, now_us: int) -> tuple[str, str] | None:
         """The code and the reason for which a party that does not take what is theirs is given up."""
         oldest_us = now_us - self._settings.stall_us_max
         if isinstance(party, Client):
-            stalled = self._postroom.stalled(party)
+            stalled = self._turn.stalled(party)
             if all(each.is_stream for each in stalled):
                 return None  # if there are any, they are given up one by one
             return "slow", "the client holds up others and does not read"
@@ -136,10 +136,10 @@ class Liveness:
         if party.channel.told_to_wait and not unanswered and isinstance(party, Link):
             if watch.noted_us < oldest_us:
                 watch.noted_us = now_us
-                self._postroom.note("warning", "a neighbour keeps us waiting", **about)
+                self._turn.note("warning", "a neighbour keeps us waiting", **about)
             return None
-        self._postroom.counters.stalled += 1
-        self._postroom.note("warning", "nothing moves on a link", **about)
+        self._turn.counters.stalled += 1
+        self._turn.note("warning", "nothing moves on a link", **about)
         return STALLED, f"nothing has moved on this connection for {(now_us - since_us) / 1e6:.1f} s"
 
 

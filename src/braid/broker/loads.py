@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from braid.broker.events import LinkBegun, MapChanged
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.messages import Pong
     from braid.routing import Surroundings
 
@@ -32,16 +32,16 @@ class LoadReports:
     """Hears and tells how busy brokers are.
 
     Args:
-        postroom: where messages to neighbours go.
+        turn: where messages to neighbours go.
         links: the neighbours by their names.
         surroundings: who is in sight, and how far neighbours want to see.
     """
 
-    def __init__(self, postroom: Postroom, links: Mapping[str, Link], surroundings: Surroundings) -> None:
-        settings = postroom.settings
+    def __init__(self, turn: Turn, links: Mapping[str, Link], surroundings: Surroundings) -> None:
+        settings = turn.settings
         self.known = NeighbourhoodLoad(settings.broker_id)
         self.uplink = Uplink(settings.uplink_messages_per_s, settings.uplink_threshold)
-        self._postroom = postroom
+        self._turn = turn
         self._links = links
         self._surroundings = surroundings
 
@@ -69,16 +69,16 @@ class LoadReports:
     def answered(self, party: Party, message: Pong) -> None:
         """A `Pong` says when its `Ping` was sent."""
         sent_at_us = message.number
-        if isinstance(party, Link) and 0 < sent_at_us <= self._postroom.now_us:
-            party.round_trip_us = max(1, self._postroom.now_us - sent_at_us)
+        if isinstance(party, Link) and 0 < sent_at_us <= self._turn.now_us:
+            party.round_trip_us = max(1, self._turn.now_us - sent_at_us)
 
     def measure(self, now_us: int) -> None:
         """Look at what was passed on since the last time."""
-        self.uplink.measure(self._postroom.counters.forwarded, now_us)
+        self.uplink.measure(self._turn.counters.forwarded, now_us)
 
     def sum_up(self) -> None:
         """Take down how busy this broker is at present."""
-        self.known.measured(round(self.uplink.rate), round(self._postroom.settings.uplink_messages_per_s))
+        self.known.measured(round(self.uplink.rate), round(self._turn.settings.uplink_messages_per_s))
 
     def tell(self) -> None:
         """Tell neighbours what has changed."""
@@ -90,5 +90,5 @@ class LoadReports:
             rows = self.known.news_for(link.name, overlay, wish) if wish > 1 else []
             costs = [len(row.broker) + LOAD_BYTES for row in rows]
             for some in portions(rows, costs, told_bytes(link)):
-                self._postroom.tell(link, Loads(list[tuple[str, int, int, int]](some)))
-            self._postroom.aside(link, Ping(self._postroom.now_us))
+                self._turn.tell(link, Loads(list[tuple[str, int, int, int]](some)))
+            self._turn.tell_connection(link, Ping(self._turn.now_us))

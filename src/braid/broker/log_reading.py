@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.durable_log import ROW_BYTES, size_of
+from braid.broker.parties import Client
+from braid.broker.settling import Pending, WaitingFor
 from braid.errors import RequestRefusedError
 from braid.protocol.effects import ReadLog
 from braid.protocol.messages import Done, StoredPublications
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.durable_log import DurableLog
-    from braid.broker.parties import Client
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import LogRow
 
@@ -37,15 +38,17 @@ class LogReading:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         require_reader: Callable[[Client, DurableLog], object],
     ) -> None:
         """`require_reader` raises a `RequestRefusedError` where a client may not read a log at present."""
-        self._settings = postroom.settings
-        self._postroom = postroom
+        self._settings = turn.settings
+        self._turn = turn
         self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._tokens = 0
+        turn.settlement.resolve(WaitingFor.ROWS, self._taken)
+        turn.settlement.resolve(WaitingFor.REPLAY, self._go_on)
 
     # The reader of a log.
 
@@ -76,7 +79,7 @@ class LogReading:
     def _was_read(self, log: DurableLog, first: int, last: int, answer: LogRead) -> None:
         log.reading = False
         if answer.error is not None:
-            self._postroom.note("error", "a log could not be read", log=log.name, reason=answer.error)
+            self._turn.note("error", "a log could not be read", log=log.name, reason=answer.error)
         elif log.reader is not None:
             # The reader may be another one than when the rows were asked for, or the same that has come
             # back. Where it goes on further down these are not its next rows, and those are asked for.
@@ -97,12 +100,13 @@ class LogReading:
         for epoch, part in self._parts(log, client, permitted):
             size = sum([len(row.record) + ROW_BYTES for _, row in part])
             log.unsettled_bytes += size
-            self._postroom.counters.delivered += len(part)
+            self._turn.counters.delivered += len(part)
             stored = _stored(log.name, part, epoch, reader=request)
-            self._postroom.offer(client, stored, partial(self._taken, log, client, request, size))
+            self._turn.offer(client, stored, Pending(WaitingFor.ROWS, client, (log, request, size)))
 
-    def _taken(self, log: DurableLog, client: Client, request: int, size: int) -> None:
-        if log.reader is client and log.reader_request == request:
+    def _taken(self, taken: Pending) -> None:
+        log, request, size = taken.key
+        if log.reader is taken.party and log.reader_request == request:
             log.unsettled_bytes -= size
             self.feed(log)
 
@@ -116,7 +120,7 @@ class LogReading:
             self._require_reader(client, log)  # the grant may have shrunk between two pieces
         except RequestRefusedError as error:
             client.replays.discard(request)
-            self._postroom.fail(client, request, error)
+            self._turn.fail(client, request, error)
             return
         if first > last:
             self._replayed(client, request)
@@ -126,18 +130,23 @@ class LogReading:
     def _replay_read(self, client: Client, log: DurableLog, request: int, last: int, answer: LogRead) -> None:
         if answer.error is not None:
             client.replays.discard(request)
-            self._postroom.fail(client, request, RequestRefusedError(answer.error, "store"))
+            self._turn.fail(client, request, RequestRefusedError(answer.error, "store"))
         elif not answer.rows:
             self._replayed(client, request)
         else:
-            go_on = partial(self.replay, client, log, request, answer.rows[-1][0] + 1, last)
+            go_on = Pending(WaitingFor.REPLAY, client, (log, request, answer.rows[-1][0] + 1, last))
             parts = self._parts(log, client, log.permitted_rows(answer.rows))
             for place, (epoch, part) in enumerate(parts, 1):
                 # The next piece is read when the client has taken the last of these in.
                 care = go_on if place == len(parts) else None
-                self._postroom.offer(client, _stored(log.name, part, epoch, replay=request), care)
+                self._turn.offer(client, _stored(log.name, part, epoch, replay=request), care)
             if not parts:
-                go_on()
+                self._go_on(go_on)
+
+    def _go_on(self, taken: Pending) -> None:
+        """A client has taken in a piece of a replay."""
+        if isinstance(taken.party, Client):
+            self.replay(taken.party, *taken.key)
 
     def _parts(
         self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]
@@ -156,7 +165,7 @@ class LogReading:
             for offset, row in part:
                 cost = len(row.record) + len(row.publisher.encode()) + STORED_ROW_BYTES
                 if cost > bytes_max:
-                    self._postroom.leave_out(client, row.publisher, [row.sequence], len(row.record))
+                    self._turn.leave_out(client, row.publisher, [row.sequence], len(row.record))
                     continue
                 if cost > left or parts[-1][0] != epoch:
                     parts.append((epoch, []))
@@ -167,7 +176,7 @@ class LogReading:
 
     def _replayed(self, client: Client, request: int) -> None:
         client.replays.discard(request)
-        self._postroom.tell(client, Done(request))
+        self._turn.tell(client, Done(request))
 
     # The store.
 
@@ -175,7 +184,7 @@ class LogReading:
         self._tokens += 1
         self._reads[self._tokens] = then
         bytes_max = self._settings.durable_window_bytes
-        self._postroom.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
+        self._turn.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
 
     def was_read(self, answer: LogRead) -> None:
         """Rows that were asked for are here."""

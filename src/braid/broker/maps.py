@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from braid.broker.events import Event, Events, LinkBegun, LinkOpening, LinkRemoved
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
+    from braid.broker.turn import Turn
     from braid.routing import OverlayMap
 
 __all__ = ["Maps", "told_bytes"]
@@ -38,21 +38,21 @@ class Maps:
     """Keeps the map.
 
     Args:
-        postroom: where messages to neighbours go.
+        turn: where messages to neighbours go.
         links: the neighbours by their names.
         reachability: knows a way to brokers that are out of sight, too.
         events: tells others when the map has changed.
     """
 
     def __init__(
-        self, postroom: Postroom, links: Mapping[str, Link], reachability: Reachability, events: Events
+        self, turn: Turn, links: Mapping[str, Link], reachability: Reachability, events: Events
     ) -> None:
-        settings = postroom.settings
+        settings = turn.settings
         self.surroundings = Surroundings(settings.broker_id, settings.address, settings.delta)
         self.sees_far = settings.delta > 1
         """Whether this broker knows more than its neighbours."""
         self._broker_id = settings.broker_id
-        self._postroom = postroom
+        self._turn = turn
         self._links = links
         self._reachability = reachability
         self._events = events
@@ -109,7 +109,7 @@ class Maps:
             removed = news.removed
             costs = [sum(map(len, place)) + PLACE_BYTES for place in news.added]
             for added in portions(news.added, costs, told_bytes(link)) or [[]]:
-                self._postroom.tell(link, Nearby(list[tuple[str, str, str]](added), removed))
+                self._turn.tell(link, Nearby(list[tuple[str, str, str]](added), removed))
                 removed = []
 
     def anchor_for(self, link: str, anchor: Anchor | None) -> Anchor:

@@ -9,21 +9,23 @@ is read from it and kept nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from braid.broker.access import ANONYMOUS
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
 from braid.broker.confirmations import Outstanding
 from braid.broker.link_life import LINK_LIFE, LinkStage
-from braid.broker.settling import Pending, SettleLine, shared_care
+from braid.broker.settling import Pending, SettleLine, divided_care
 from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 from braid.protocol.incoming import STREAM_FIRST
 from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from braid.broker.access import Principal, RateLimiter
     from braid.broker.life import Life, Stage, Step
     from braid.matching import FilterIndex
@@ -37,12 +39,9 @@ __all__ = [
     "ClientDestination",
     "Link",
     "Party",
-    "Release",
     "SoftLink",
     "class_of",
 ]
-
-Release: TypeAlias = Callable[[], None]
 
 # The credit classes of what brokers send to each other: what moves away from its publisher along the tree, by
 # long steps or short ones, and copies for a set of brokers that may take any link (decision 0020).
@@ -76,6 +75,8 @@ class Party:
         "stage",
     )
 
+    is_broker: ClassVar[bool] = True
+    """Whether it is another broker and no client."""
     LIFE: ClassVar[Life[Any, Any]]
     """The table of its stages."""
     CONNECTED: ClassVar[frozenset[Stage]]
@@ -96,9 +97,9 @@ class Party:
         self.connection: int | None = None
         """The number of its connection. Which one it is cannot be read from the stage; that there is none
         can, and `step` sees to it."""
-        self.channel: Channel[Release] = Channel(settings, classes)
-        self.channel.divide_care = shared_care
-        self.line = SettleLine(self.channel, lambda: changed(self))
+        self.channel: Channel[Pending] = Channel(settings, classes)
+        self.channel.divide_care = partial(divided_care, self)
+        self.line = SettleLine(self, changed)
         self.outside: list[Message] = []
         """Messages that are not part of the channel, to be sent with the next write."""
         self.again: list[Frame] = []
@@ -314,6 +315,7 @@ class ClientDestination:
 class Client(Party):
     """A connected client."""
 
+    is_broker = False
     LIFE = CLIENT_LIFE
     CONNECTED = frozenset({ClientStage.PRESENT, ClientStage.TURNED_AWAY})
 

@@ -13,7 +13,7 @@ from braid.broker.bottleneck import Bottleneck
 
 if TYPE_CHECKING:
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import Resources
 
 __all__ = ["Pressure"]
@@ -25,8 +25,8 @@ MEMORY_RELIEF = 0.9
 class Pressure:
     """Holds publishers back while disk or memory is short."""
 
-    def __init__(self, postroom: Postroom) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self.disk_low = False
         """The store's disk is nearly full."""
         self.memory_high = False
@@ -41,25 +41,25 @@ class Pressure:
 
     def looked_at(self, resources: Resources) -> None:
         """The driver has looked how much there is."""
-        settings = self._postroom.settings
+        settings = self._turn.settings
         free = resources.disk_free_bytes
         if free is not None:
             low = free < (settings.disk_high_bytes if self.disk_low else settings.disk_low_bytes)
             if low != self.disk_low:
                 self.disk_low = low
                 what = "the disk is nearly full" if low else "the disk has room again"
-                self._postroom.note("warning" if low else "info", what, free_bytes=free)
+                self._turn.note("warning" if low else "info", what, free_bytes=free)
                 if not low:
-                    self._postroom.open(self._disk)
+                    self._turn.open(self._disk)
         used, limit = resources.memory_bytes, settings.memory_bytes_max
         if used is not None and limit:
             high = used > (limit * MEMORY_RELIEF if self.memory_high else limit)
             if high != self.memory_high:
                 self.memory_high = high
                 what = "memory is short" if high else "memory is not short any more"
-                self._postroom.note("warning" if high else "info", what, used_bytes=used)
+                self._turn.note("warning" if high else "info", what, used_bytes=used)
                 if not high:
-                    self._postroom.open(self._memory)
+                    self._turn.open(self._memory)
 
     def stores(self, source: Party) -> None:
         """A source's publications go to the disk."""

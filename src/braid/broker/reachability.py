@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from braid.broker.dialling import Dialling
     from braid.broker.parties import Link
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
 
 __all__ = ["Reachability"]
 
@@ -31,14 +31,14 @@ class Reachability:
     """What can be reached from here.
 
     Args:
-        postroom: where messages to neighbours go.
+        turn: where messages to neighbours go.
         links: the neighbours by their names.
         dialling: knows the neighbours that are to be met.
     """
 
-    def __init__(self, postroom: Postroom, links: Mapping[str, Link], dialling: Dialling) -> None:
-        self._broker_id = postroom.settings.broker_id
-        self._postroom = postroom
+    def __init__(self, turn: Turn, links: Mapping[str, Link], dialling: Dialling) -> None:
+        self._broker_id = turn.settings.broker_id
+        self._turn = turn
         self._links = links
         self._dialling = dialling
 
@@ -100,7 +100,7 @@ class Reachability:
             moved = self._links[name]
             if moved.connection is None and not moved.elsewhere:
                 moved.elsewhere = True
-                self._postroom.note(
+                self._turn.note(
                     "warning",
                     "a neighbour that is missing is said to be elsewhere; 'braid overlay forget' sends there "
                     "what waits for it here",
@@ -117,4 +117,4 @@ class Reachability:
             same = len(reach) == len(link.told_reach) and reach.issuperset(link.told_reach)
             if not same or missing != link.told_missing:
                 link.told_reach, link.told_missing = tuple(sorted(reach)), missing
-                self._postroom.tell(link, Reach(list(link.told_reach), list(missing)))
+                self._turn.tell(link, Reach(list(link.told_reach), list(missing)))

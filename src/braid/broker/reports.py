@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.parties import Link, Party
-    from braid.broker.postroom import Postroom
     from braid.broker.questions import Readiness
     from braid.broker.snapshot import MeshSnapshot, StoreSnapshot, WaitSnapshot
     from braid.broker.soft_links import SoftLinks
+    from braid.broker.turn import Turn
     from braid.routing import RoutingTables
 
 __all__ = ["Reports", "overlay_of", "statistics_of"]
@@ -31,7 +31,7 @@ class Reports:
 
     Args:
         incarnation: of this broker.
-        postroom: counts what happens.
+        turn: counts what happens.
         connections: who is here.
         links: the neighbours by their names.
         dialling: knows the neighbours that are to be met.
@@ -46,7 +46,7 @@ class Reports:
     def __init__(
         self,
         incarnation: str,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
         links: Mapping[str, Link],
         dialling: Dialling,
@@ -57,9 +57,9 @@ class Reports:
         store: Callable[[], StoreSnapshot],
         waiting: Callable[[], Iterator[WaitSnapshot]],
     ) -> None:
-        self._settings = postroom.settings
+        self._settings = turn.settings
         self._incarnation = incarnation
-        self._counters = postroom.counters
+        self._counters = turn.counters
         self._connections = connections
         self._links = links
         self._dialling = dialling

@@ -3,111 +3,158 @@
 A batch that asks for acknowledged delivery is *pending* here until every share of it is settled: each
 link it went to, each client, each log. Its sender then hears of it, cumulatively: a frame counts as
 settled when it and all before it are.
+
+Who waits is a record, which says what kind of waiting it is, for whom and for what. What becomes of it when
+its last share is settled is looked up by its kind (`Settlement`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import partial
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from braid.broker.parties import Party
     from braid.matching.columns import IntArray
-    from braid.protocol import Channel, PublicationBatch
+    from braid.protocol import PublicationBatch
 
-__all__ = ["Pending", "SettleLine", "Unsettled", "shared_care"]
+__all__ = ["Pending", "SettleLine", "Settlement", "Unsettled", "WaitingFor", "divided_care"]
 
 
-def shared_care(care: Callable[[], None] | None, count: int) -> list[Callable[[], None] | None]:
-    """As many cares as parts; the whole is settled when all parts are."""
-    left = count
+class WaitingFor(Enum):
+    """What kind of thing is waited for."""
 
-    def settle() -> None:
-        nonlocal left
-        left -= 1
-        if not left and care is not None:
-            care()
-
-    return [settle if care is not None else None] * count
+    FRAME = "a frame that a party has sent; the key is its number"
+    HERE = "what clients and logs of this broker have of such a frame"
+    ROWS = "rows of a log that its reader takes in; the key is the log, the reader's request and their size"
+    REPLAY = "the next piece of a replay; the key is the log, the request, the next row and the last"
 
 
 class Pending:
-    """One acknowledged batch and the shares of it that are not settled yet."""
+    """Somebody who waits, and how many shares of what is waited for are not settled yet."""
 
-    __slots__ = ("_beside", "_followers", "_toward", "shares", "source")
+    __slots__ = (
+        "apart",
+        "beside",
+        "followers",
+        "here",
+        "key",
+        "kind",
+        "party",
+        "publisher",
+        "sequences",
+        "shares",
+        "toward",
+    )
 
-    def __init__(self) -> None:
-        self.source: Party | None = None
-        """Where it came from, as far as that matters to anybody."""
-        # The first share is the router's own, until it has found everybody concerned.
+    def __init__(self, kind: WaitingFor, party: Party | None = None, key: Any = None) -> None:
+        self.kind = kind
+        self.party = party
+        """Who waits, or whoever it came from."""
+        self.key = key
+        # The first share belongs to whoever made it, until everybody concerned is found.
         self.shares = 1
-        self._followers: list[Callable[[], None]] = []
-        self._toward: dict[Party, int] = {}
-        """Of the shares, those of links, by link."""
-        self._beside: list[tuple[Party, Callable[[], None]]] = []
-        """Who waits for all shares but those of a link."""
+        self.toward: dict[Party, int] = {}
+        """Of the shares, those of copies that brokers got, by broker."""
+        self.followers: list[Pending] = []
+        """Those who have a share that is settled with this."""
+        self.beside: list[tuple[Party, Pending]] = []
+        """Those who have a share that is settled when all of this is but the copies that a broker got."""
+        self.here: Pending | None = None
+        """What clients and logs of this broker have of it, where that is waited for by itself."""
+        self.publisher = ""
+        self.sequences: Sequence[int] = ()
+        """The publications that are found by it (`Unsettled`)."""
+        self.apart: int | None = None
+        """The session in which its sender hears of it by itself, whatever is before it; None: it does not."""
+
+    def __repr__(self) -> str:
+        who = self.party.name if self.party is not None else "somebody"
+        return f"<{who} waits for {self.shares} shares of {self.kind.name.lower()} {self.key}>"
 
     @property
     def done(self) -> bool:
         """Nobody is waited for."""
         return self.shares == 0
 
-    def share(self) -> Callable[[], None]:
-        """One more to wait for; call what is returned when it is settled."""
+    def share(self) -> Pending:
+        """One more to wait for."""
         self.shares += 1
-        return self.release
+        return self
 
-    def share_of(self, link: Party) -> Callable[[], None]:
-        """As `share`, for a copy that a link gets."""
-        self.shares += 1
-        self._toward[link] = self._toward.get(link, 0) + 1
-        return partial(self._release_of, link)
+    def share_out(self, parties: Sequence[Party]) -> None:
+        """Each of these gets a copy, and with it a share."""
+        self.shares += len(parties)
+        for party in parties:
+            if party.is_broker:
+                self.toward[party] = self.toward.get(party, 0) + 1
 
-    def _release_of(self, link: Party) -> None:
-        self._toward[link] -= 1
-        self.release()
+    def wait_for(self, other: Pending) -> None:
+        """This is not settled before another one is."""
+        if other.shares:
+            self.shares += 1
+            other.followers.append(self)
 
-    def release(self) -> None:
-        """One share is settled."""
-        self.shares -= 1
-        if self._beside:
-            waiting, self._beside = self._beside, []
-            for link, follower in waiting:
-                self.follow_beside(link, follower)
-        if self.shares == 0:
-            followers, self._followers = self._followers, []
-            for follower in followers:
-                follower()
+    def wait_beside(self, broker: Party, other: Pending) -> None:
+        """This is not settled before another one is, but for the copies that this broker got.
 
-    def follow_beside(self, link: Party, follower: Callable[[], None]) -> None:
-        """Call this when everything is settled but the copies that this link got.
-
-        It is what a link wants to know that has sent the same: what is behind itself it knows best, and two
+        It is what a broker wants to know that has sent the same: what is behind itself it knows best, and two
         that asked each other for that as well would wait for ever.
         """
-        if self.shares == self._toward.get(link, 0):
-            follower()
-        else:
-            self._beside.append((link, follower))
+        if other.shares != other.toward.get(broker, 0):
+            self.shares += 1
+            other.beside.append((broker, self))
 
-    def follow(self, follower: Callable[[], None]) -> None:
-        """Call this when everything is settled."""
-        if self.done:
-            follower()
-        else:
-            self._followers.append(follower)
+
+class Settlement:
+    """What becomes of those who wait."""
+
+    def __init__(self) -> None:
+        self._table: dict[WaitingFor, Callable[[Pending], None]] = {}
+
+    def resolve(self, kind: WaitingFor, handler: Callable[[Pending], None]) -> None:
+        """Call this with everybody of a kind who need not wait any longer."""
+        self._table[kind] = handler
+
+    def settle(self, pending: Pending | None, party: Party | None = None) -> None:
+        """One share is settled, that of a copy which this party had; nothing happens if nobody waits."""
+        if pending is None:
+            return
+        pending.shares -= 1
+        if party is not None and party in pending.toward:
+            pending.toward[party] -= 1
+        if pending.beside:
+            waiting, pending.beside = pending.beside, []
+            for broker, follower in waiting:
+                if pending.shares == pending.toward.get(broker, 0):
+                    self.settle(follower)
+                else:
+                    pending.beside.append((broker, follower))
+        if not pending.shares:
+            self._table[pending.kind](pending)
+            followers, pending.followers = pending.followers, []
+            for follower in followers:
+                self.settle(follower)
+
+
+def divided_care(party: Party, pending: Pending | None, count: int) -> list[Pending | None]:
+    """As many shares as parts, of what was one share of a party; with no parts it stays one."""
+    if pending is not None:
+        pending.share_out([party] * (count - 1))
+    return [pending] * count
 
 
 class SettleLine:
     """The pending batches from one sender, in the order of their frames."""
 
-    __slots__ = ("_apart", "_changed", "_channel", "_first_before", "waiting")
+    __slots__ = ("_apart", "_changed", "_channel", "_first_before", "_party", "waiting")
 
-    def __init__(self, channel: Channel[Callable[[], None]], changed: Callable[[], None]) -> None:
-        self._channel = channel
+    def __init__(self, party: Party, changed: Callable[[Party], None]) -> None:
+        self._party = party
+        self._channel = party.channel
         self._changed = changed
         self.waiting: OrderedDict[int, Pending] = OrderedDict()
         """What is pending of frames, by their numbers. What is done goes, also from behind what is not: the
@@ -122,11 +169,12 @@ class SettleLine:
 
     def enter(self, sequence: int) -> Pending:
         """A new pending batch; frames come in ascending order."""
-        pending = self.waiting[sequence] = Pending()
-        pending.follow(partial(self._done, sequence, pending))
+        pending = self.waiting[sequence] = Pending(WaitingFor.FRAME, self._party, sequence)
         return pending
 
-    def _done(self, sequence: int, pending: Pending) -> None:
+    def done(self, pending: Pending) -> None:
+        """Everything of a frame is settled."""
+        sequence = pending.key
         if self.waiting.get(sequence) is pending:  # otherwise it is of a session that has ended
             del self.waiting[sequence]
             if self.waiting and next(iter(self.waiting)) < sequence:
@@ -139,7 +187,7 @@ class SettleLine:
         settled = next(iter(self.waiting)) - 1 if self.waiting else self._channel.received
         if settled > self._channel.settled:
             self._channel.settled = settled
-            self._changed()
+            self._changed(self._party)
 
     def done_apart(self) -> list[int]:
         """Frames that are done and were not told, because the one before them has been waited for since the
@@ -160,6 +208,8 @@ class SettleLine:
         for sequence, pending in self.waiting.items():
             if pending.done:
                 yield f"frame {sequence} is settled and still waited for"
+            if sum(pending.toward.values()) > pending.shares or min(pending.toward.values(), default=0) < 0:
+                yield f"frame {sequence} has {pending.shares} shares, and brokers have {pending.toward}"
             if not self._channel.settled < sequence <= self._channel.received:
                 yield (
                     f"frame {sequence} is waited for, where {self._channel.settled} are settled "
@@ -179,25 +229,25 @@ class Unsettled:
     def __init__(self) -> None:
         self._by_publisher: dict[str, dict[int, Pending]] = {}
 
-    def enter(self, batch: PublicationBatch, pending: Pending, source: Party | None = None) -> None:
-        """Remember a batch, and where it came from, until it is settled."""
-        pending.source = source
-        sequences = batch.sequences.tolist()
-        self._by_publisher.setdefault(batch.publisher, {}).update(dict.fromkeys(sequences, pending))
-        pending.follow(lambda: self._forget(batch.publisher, sequences, pending))
+    def enter(self, batch: PublicationBatch, pending: Pending) -> None:
+        """Remember a batch until it is settled."""
+        pending.publisher = publisher = batch.publisher
+        pending.sequences = sequences = batch.sequences.tolist()
+        self._by_publisher.setdefault(publisher, {}).update(dict.fromkeys(sequences, pending))
 
-    def _forget(self, publisher: str, sequences: list[int], pending: Pending) -> None:
-        held = self._by_publisher.get(publisher, {})
-        for sequence in sequences:
+    def forget(self, pending: Pending) -> None:
+        """It is settled."""
+        held = self._by_publisher.get(pending.publisher, {})
+        for sequence in pending.sequences:
             if held.get(sequence) is pending:
                 del held[sequence]
         if not held:
-            self._by_publisher.pop(publisher, None)
+            self._by_publisher.pop(pending.publisher, None)
 
     def sources(self, publisher: str, sequences: Sequence[int]) -> list[Party]:
         """Where those of these publications came from that are not settled."""
         held = self._by_publisher.get(publisher, {})
-        found = (held[sequence].source for sequence in sequences if sequence in held)
+        found = (held[sequence].party for sequence in sequences if sequence in held)
         return list(dict.fromkeys(source for source in found if source is not None))
 
     def of(self, publisher: str, sequences: IntArray) -> list[Pending]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from braid.broker.postroom import Counters
+    from braid.broker.turn import Counters
 
 __all__ = [
     "BrokerSnapshot",

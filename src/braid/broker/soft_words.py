@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from braid.broker.parties import Link
-    from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
+    from braid.broker.turn import Turn
     from braid.protocol.messages import Hello
 
 __all__ = ["SoftWords"]
@@ -33,20 +33,20 @@ class SoftWords:
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         links: Mapping[str, Link],
         reachability: Reachability,
         new_word: Callable[[], str],
     ) -> None:
         """
         Args:
-            postroom: where messages to neighbours go.
+            turn: where messages to neighbours go.
             links: the neighbours by their names.
             reachability: knows the way to other brokers.
             new_word: a word that nobody can guess.
         """
-        self._broker_id = postroom.settings.broker_id
-        self._postroom = postroom
+        self._broker_id = turn.settings.broker_id
+        self._turn = turn
         self._links = links
         self._reachability = reachability
         self._new_word = new_word
@@ -80,7 +80,7 @@ class SoftWords:
     def _pass_on(self, message: SoftWord) -> None:
         toward = self._reachability.toward(message.receiver)
         if toward is not None:
-            self._postroom.aside(self._links[toward], message)
+            self._turn.tell_connection(self._links[toward], message)
 
     def proved(self, hello: Hello) -> bool:
         """Whether a soft link is opened by whom it says; its word is used up then."""

@@ -1,33 +1,59 @@
 """What has been asked of the store, and what is safe?
 
-All store work of one turn is one *piece*, done in one transaction. Whoever waits for a piece is called once
-it and all before it are done. A piece that fails for want of something that may come back, such as room on
-the disk, is asked for again at a bounded pace, and those after it follow in their order: nothing is safe
-before its turn, and nothing is forgotten.
+All store work of one turn is one *piece*, done in one transaction. Whoever waits for a piece is a record, and
+its turn comes once that piece and all before it are done. A piece that fails for want of something that may
+come back, such as room on the disk, is asked for again at a bounded pace, and those after it follow in their
+order: nothing is safe before its turn, and nothing is forgotten.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from braid.broker.settling import Pending
 from braid.protocol.effects import Persist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from braid.broker.postroom import Postroom
+    from braid.broker.durable_log import DurableLog
+    from braid.broker.parties import Client
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import Persisted
-    from braid.protocol.log import StoreOperation
+    from braid.protocol.log import LogRow, StoreOperation
+    from braid.protocol.messages import Message
 
-__all__ = ["StoreWork"]
+__all__ = ["Answer", "Appended", "StoreWork"]
 
 # The pause before failed work is tried again doubles from the first to the second of these.
 RETRY_US_MIN = 500_000
 RETRY_US_MAX = 5_000_000
-# Turns are made one piece up to so many operations: a larger one might find no room where these do.
+# FairQueue are made one piece up to so many operations: a larger one might find no room where these do.
 OPERATIONS_JOINED_MAX = 64
+
+
+class Appended(NamedTuple):
+    """Rows that were handed to the store for a log."""
+
+    log: DurableLog
+    first: int
+    rows: list[LogRow]
+    size: int
+
+
+class Answer(NamedTuple):
+    """An answer that a client gets once what it asked for is safe."""
+
+    client: Client
+    message: Message
+    log: DurableLog | None = None
+    """The log that is read from then on."""
+
+
+Waiting: TypeAlias = Pending | Appended | Answer
+"""Those who wait for the store: publications that become safe, rows that may be read, clients."""
 
 
 class _State(Enum):
@@ -41,7 +67,7 @@ class _Piece:
 
     __slots__ = ("asked", "operations", "refused", "state", "waiting")
 
-    def __init__(self, operations: list[StoreOperation], waiting: list[Callable[[], None]]) -> None:
+    def __init__(self, operations: list[StoreOperation], waiting: list[Waiting]) -> None:
         self.operations = operations
         self.waiting = waiting
         self.state = _State.WAITING
@@ -54,13 +80,17 @@ class _Piece:
 class StoreWork:
     """Everything on its way to the store."""
 
-    def __init__(self, postroom: Postroom) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn, table: Mapping[type, Callable[[Any], None]]) -> None:
+        """`table`: what becomes of those who wait, by the type of their records."""
+        self._turn = turn
+        self._table = table
         self._operations: list[StoreOperation] = []
-        self._when_safe: list[Callable[[], None]] = []
+        self._when_safe: list[Waiting] = []
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._tokens = 0
         self._askings = 0
+        self.asked = False
+        """Whether something was asked for, or is waited for, since the last turn."""
         self.broken = False
         """Some work can never be done: what waited for it is not safe, and only a new start can mend that."""
         self._retry_at_us: int | None = None
@@ -69,10 +99,12 @@ class StoreWork:
     def ask(self, operation: StoreOperation) -> None:
         """Have this done at the end of the turn."""
         self._operations.append(operation)
+        self.asked = True
 
-    def when_safe(self, then: Callable[[], None]) -> None:
-        """Call this when everything that was asked for so far is done."""
-        self._when_safe.append(then)
+    def when_safe(self, waiting: Waiting) -> None:
+        """Somebody waits until everything that was asked for so far is done."""
+        self._when_safe.append(waiting)
+        self.asked = True
 
     @property
     def failed(self) -> bool:
@@ -86,12 +118,12 @@ class StoreWork:
 
     def collect(self) -> None:
         """At the end of a turn: ask for all its work in one transaction."""
+        self.asked = False
         if not (self._operations or self._when_safe):
             return
         while self._when_safe and not self._operations and not self._pieces:
             waiting, self._when_safe = self._when_safe, []
-            for then in waiting:
-                then()
+            self._resolve_all(waiting)
         if not (self._operations or self._when_safe):
             return
         if self._retry_at_us is None:
@@ -119,7 +151,7 @@ class StoreWork:
         piece.state = _State.ASKED
         self._askings += 1
         piece.asked = self._askings
-        self._postroom.effect(Persist(token, piece.operations))
+        self._turn.effect(Persist(token, piece.operations))
 
     def persisted(self, answer: Persisted) -> None:
         """The store has done a piece, or has not."""
@@ -135,16 +167,19 @@ class StoreWork:
         else:
             self.broken = True
             del self._pieces[answer.token]
-            self._postroom.note("error", "the store failed", reason=answer.error)
+            self._turn.note("error", "the store failed", reason=answer.error)
         if self._retry_at_us is not None and piece.refused and piece.state is not _State.WAITING:
             self._works_again()
         first = piece
         while self._pieces and (first := next(iter(self._pieces.values()))).state is _State.DONE:
-            for then in self._pieces.popitem(last=False)[1].waiting:
-                then()
+            self._resolve_all(self._pieces.popitem(last=False)[1].waiting)
         if piece.state is _State.DONE and first.state is _State.WAITING and self._retry_at_us is not None:
             # All before it is done, so that there may be room in the store's own queue.
             self._ask_for(next(iter(self._pieces)), first)
+
+    def _resolve_all(self, waiting: Iterable[Waiting]) -> None:
+        for each in waiting:
+            self._table[type(each)](each)
 
     def _out_of_turn(self, piece: _Piece) -> bool:
         """Whether something before this was refused, and so comes to the store behind it."""
@@ -157,13 +192,13 @@ class StoreWork:
 
     def _failed(self, reason: str) -> None:
         if self._retry_at_us is None:
-            self._postroom.note("error", "the store takes nothing and is tried again", reason=reason)
+            self._turn.note("error", "the store takes nothing and is tried again", reason=reason)
         # Several answers may come from one failure: the pause counts from the last of them.
-        self._retry_at_us = self._postroom.now_us + self._pause_us
+        self._retry_at_us = self._turn.now_us + self._pause_us
 
     def review(self) -> None:
         """From time to time: try again what failed, the first piece alone."""
-        if self._retry_at_us is None or self._postroom.now_us < self._retry_at_us:
+        if self._retry_at_us is None or self._turn.now_us < self._retry_at_us:
             return
         token, piece = next(iter(self._pieces.items()))
         if piece.state is _State.WAITING:
@@ -173,7 +208,7 @@ class StoreWork:
     def _works_again(self) -> None:
         self._retry_at_us = None
         self._pause_us = RETRY_US_MIN
-        self._postroom.note("info", "the store works again")
+        self._turn.note("info", "the store works again")
         for token, piece in self._pieces.items():
             if piece.state is _State.WAITING:
                 self._ask_for(token, piece)

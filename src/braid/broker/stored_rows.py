@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Limits
     from braid.broker.durable_log import DurableLog
-    from braid.broker.postroom import Postroom
     from braid.broker.store_work import StoreWork
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import Swept
 
 __all__ = ["StoredRows"]
@@ -102,8 +102,8 @@ class _Share:
 class StoredRows:
     """Keeps principals within what they may store."""
 
-    def __init__(self, postroom: Postroom, work: StoreWork, limits_of: Callable[[str], Limits]) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn, work: StoreWork, limits_of: Callable[[str], Limits]) -> None:
+        self._turn = turn
         self._work = work
         self._limits_of = limits_of
         self._shares: dict[str, _Share] = {}
@@ -203,8 +203,8 @@ class StoredRows:
             heapq.heapreplace(largest, (-size, pieces.log.key))
         for key, before in cut.items():
             self._work.ask(DropRows(key, before))
-        self._postroom.counters.dropped += unread
-        self._postroom.note(
+        self._turn.counters.dropped += unread
+        self._turn.note(
             "warning",
             "rows were dropped: their owner stores too much",
             owner=owner,

@@ -19,32 +19,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.broker.parties import ClientDestination
-from braid.broker.settling import Pending
 from braid.errors import RequestRefusedError
 from braid.matching import FilterIndex
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Done, Failed
 
 if TYPE_CHECKING:
-    from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.parties import Client, Release
-    from braid.broker.postroom import Postroom
+    from braid.broker.parties import Client
+    from braid.broker.settling import Pending
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Separate, Unsubscribe
     from braid.routing import RoutingTables
 
-__all__ = ["StreamDesk"]
+__all__ = ["Streams"]
 
 # A stream begins only while no more than so many times what may wait for one class waits for the others.
 COPIES_MAX = 3
 
 
-class StreamDesk:
+class Streams:
     """Gives subscriptions that are behind a class of their own."""
 
-    def __init__(self, postroom: Postroom, subscriptions: SubscriptionDesk, tables: RoutingTables) -> None:
-        self._postroom = postroom
+    def __init__(self, turn: Turn, subscriptions: Subscriptions, tables: RoutingTables) -> None:
+        self._turn = turn
         self._subscriptions = subscriptions
         self._tables = tables
 
@@ -64,7 +64,7 @@ class StreamDesk:
                 raise RequestRefusedError(f"the stream {message.stream} has a subscription already")
             self._require_room(client, former)
         except RequestRefusedError as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         stream = client.destinations.get(message.stream)
         if stream is None:
@@ -73,13 +73,13 @@ class StreamDesk:
         self._subscriptions.retarget(key, filter, stream)
         if client.channel.waiting_bytes_of(former.number):
             client.channel.copy_waiting(former.number, _Rows(filter, stream.number).chosen, _both)
-        self._postroom.tell(client, Done(message.request))
+        self._turn.tell(client, Done(message.request))
 
     def _require_room(self, client: Client, former: ClientDestination) -> None:
         """What waits is copied, and a client must not multiply it at will."""
         channel = client.channel
         copies_bytes = channel.waiting_bytes - channel.waiting_bytes_of(former.number)
-        if copies_bytes > COPIES_MAX * self._postroom.settings.client_queue_bytes_max:
+        if copies_bytes > COPIES_MAX * self._turn.settings.client_queue_bytes_max:
             raise RequestRefusedError("too much waits for this client to be copied", "limit")
 
     def unsubscribe(self, client: Client, message: Unsubscribe) -> None:
@@ -92,9 +92,9 @@ class StreamDesk:
     def _clear(self, stream: ClientDestination) -> int:
         """Drop what waits for nobody any more; returns how many rows that were."""
         rows, cares = stream.client.channel.drop_waiting(stream.number)
-        self._postroom.let_go_class(stream)
-        for release in cares:
-            release()
+        self._turn.let_go_class(stream)
+        for care in cares:
+            self._turn.settlement.settle(care)
         return rows
 
     def give_up(self, stream: ClientDestination) -> None:
@@ -102,15 +102,15 @@ class StreamDesk:
         client = stream.client
         separated, stream.separated = stream.separated, {}
         rows = self._clear(stream)
-        self._postroom.counters.dropped += rows
+        self._turn.counters.dropped += rows
         reason = f"it held up others and was not read; {rows:,} publications were dropped"
         for name, request in separated.items():
             key = client.subscriptions.pop(name, None)
             if key is not None:
-                self._postroom.quotas.subscribed(client.principal, -1)
+                self._turn.quotas.subscribed(client.principal, -1)
                 self._subscriptions.withdraw(key)
-                self._postroom.tell(client, Failed(request, "slow", reason))
-        self._postroom.note(
+                self._turn.tell(client, Failed(request, "slow", reason))
+        self._turn.note(
             "warning", "a subscription that is not read was given up", client=client.name, dropped=rows
         )
 
@@ -131,10 +131,6 @@ class _Rows:
         return rows.readdressed(target=self._stream)
 
 
-def _both(care: Release) -> tuple[Release, Release]:
+def _both(care: Pending) -> tuple[Pending, Pending]:
     """Two shares of what one waited for."""
-    pending = Pending()
-    pending.follow(care)
-    shares = pending.share(), pending.share()
-    pending.release()
-    return shares
+    return care, care.share()

@@ -163,6 +163,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     _pieces: list[bytes] | None = None
     _attributes: list[dict[str, Any]] | None = None
     _onward: PublicationBatch | None = None
+    _delivery: PublicationBatch | None = None
 
     if TYPE_CHECKING:  # as every struct has it
 
@@ -335,25 +336,41 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
 
     def readdressed(self, *, target: int = 0, further: bool = False, route: bytes = b"") -> PublicationBatch:
         """The same rows for another receiver, `further` by one hop, or for a set of destinations."""
-        copy = self.__copy__()
-        if copy.flags:
-            copy.flags &= ~_RECEIPT
+        copy = self._copied()
         if further:
             copy.hops += 1
         copy.target = target
         if route is not self.route:
             copy.size += len(route) - len(self.route)
             copy.route = route
+        return copy
+
+    def _copied(self) -> PublicationBatch:
+        copy = self.__copy__()
+        if copy.flags:
+            copy.flags &= ~_RECEIPT
         # What was decoded stays behind: it is done with, and a batch may wait long for its receiver.
-        copy._sequences = copy._pieces = copy._attributes = copy._onward = None
+        copy._sequences = copy._pieces = copy._attributes = copy._onward = copy._delivery = None
         return copy
 
     def onward(self) -> PublicationBatch:
         """The same rows one hop further. Simulated brokers that pass on the same batch share it."""
         onward = self._onward
         if onward is None:
-            onward = self._onward = self.readdressed(further=True)
+            if self.route or self.target:
+                onward = self.readdressed(further=True)
+            else:
+                onward = self._copied()
+                onward.hops += 1
+            self._onward = onward
         return onward
+
+    def delivery(self, target: int) -> PublicationBatch:
+        """The same rows for a client's delivery class. Clients next to each other mostly share it."""
+        delivery = self._delivery
+        if delivery is None or delivery.target != target:
+            delivery = self._delivery = self.readdressed(target=target)
+        return delivery
 
     def pieces(self, sequence: int) -> Iterable[bytes]:
         """The bytes of the frame, ready to be joined; `sequence` is the channel's."""

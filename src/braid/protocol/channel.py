@@ -71,6 +71,7 @@ class Channel(Waiting[Care]):
         "_holding",
         "_peer_received",
         "_peer_settled",
+        "_resend_bytes_max",
         "_sent",
         "_unacknowledged",
         "_unsettled",
@@ -90,6 +91,7 @@ class Channel(Waiting[Care]):
         self._connected = False
         self._writable = True
         # Sending.
+        self._resend_bytes_max = settings.resend_bytes_max
         self._unacknowledged: deque[Body] = deque()
         """What was sent last, up to the frame with the number `_sent`."""
         self._unsettled: OrderedDict[int, Body] = OrderedDict()
@@ -182,7 +184,7 @@ class Channel(Waiting[Care]):
         """
         open_classes = [each for each in self._sending.values() if each.waiting]
         blocked_at = self._order + 1
-        resend_bytes_max = self.settings.resend_bytes_max
+        resend_bytes_max = self._resend_bytes_max
         in_line = self._in_line
         # What follows a publication that is held must not overtake it if the publisher is the same.
         held_publishers: set[str] = set()
@@ -247,30 +249,34 @@ class Channel(Waiting[Care]):
             held_publishers.add(body.publisher)
         return body.publisher in held_publishers
 
-    def send_at_once(self, batch: PublicationBatch) -> Frame | None:
-        """Send publications that nobody cares for, if nothing holds them up; None: `offer` them instead.
+    def send(self, copies: Sequence[tuple[PublicationBatch, Care | None]]) -> list[Frame]:
+        """Send publications of one class past an empty line, as far as nothing holds them up.
 
-        It saves a single publication the way through the line, which it would leave at once.
+        What is left of them is to be offered. Each comes with who waits for it.
         """
-        size = batch.size
-        if size > self._at_once_bytes and size > self._find_at_once_bytes():
-            return None
-        if batch.target:
-            try:
-                sending = self._sending[batch.target]
-            except KeyError:
-                return None
-        else:
-            sending = self._plain_sending
-        under_way = self.unacknowledged_bytes + size
-        if size > sending.room or under_way > self.settings.resend_bytes_max:
-            return None
-        sending.room -= size
-        self.unacknowledged_bytes = under_way
-        self._sent = sequence = self._sent + 1
-        self._unacknowledged.append(batch)
-        frame: Frame = _quickly(Frame, (sequence, batch))
-        return frame
+        frames: list[Frame] = []
+        for batch, care in copies:
+            size = batch.size
+            if size > self._at_once_bytes and size > self._find_at_once_bytes():
+                break
+            if batch.target:
+                found = self._sending.get(batch.target)
+                if found is None:
+                    break
+                sending = found
+            else:
+                sending = self._plain_sending
+            under_way = self.unacknowledged_bytes + size
+            if size > sending.room or under_way > self._resend_bytes_max:
+                break
+            sending.room -= size
+            self.unacknowledged_bytes = under_way
+            self._sent = sequence = self._sent + 1
+            self._unacknowledged.append(batch)
+            if care is not None:
+                self._cares[sequence] = care
+            frames.append(_quickly(Frame, (sequence, batch)))
+        return frames
 
     def _find_at_once_bytes(self) -> int:
         """How large something may be that is sent at once: nothing must be before it in any line."""

@@ -62,7 +62,7 @@ def encode_frames(frames: Iterable[Frame]) -> bytes:
 
 
 class FrameDecoder:
-    """Turns what arrives on one connection, in whatever pieces, into frames."""
+    """FairQueue what arrives on one connection, in whatever pieces, into frames."""
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from braid.matching.columns import BoolArray, IntArray
+    from braid.protocol.batch import PublicationBatch
 
 __all__ = ["DuplicateFilter"]
 
@@ -26,6 +27,8 @@ __all__ = ["DuplicateFilter"]
 # So many of the latest numbers have their bits in a small integer of their own: to mark one of them makes no
 # new integer of a whole window's length.
 LATEST = 58
+
+_NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
 class _Seen:
@@ -110,6 +113,17 @@ class DuplicateFilter:
         seen = self._publishers.get(publisher)
         return None if seen is None else seen.highest
 
+    def new_in(self, batch: PublicationBatch) -> IntArray | None:
+        """Which rows of a batch are new; None when all are."""
+        count = batch.count
+        if count == 1:
+            return None if self.is_new(batch.publisher, batch.first) else _NO_ROWS
+        if not count:
+            return _NO_ROWS
+        if batch.last - batch.first + 1 == count and self.new_run(batch.publisher, batch.first, count):
+            return None
+        return self.new_rows(batch.publisher, batch.sequences)
+
     def new_run(self, publisher: str, first: int, count: int) -> bool:
         """Whether so many consecutive numbers are all new and next in line, which they mostly are.
 
@@ -191,6 +205,17 @@ class DuplicateFilter:
             return sequence <= seen.highest and bool(seen.latest >> sequence - seen.base & 1)
         behind = seen.highest - sequence
         return behind < self._window and bool(seen.window(self._mask) >> behind & 1)
+
+    def has_rows(self, publisher: str, sequences: IntArray) -> BoolArray:
+        """Which of these publications are known to have been here: what `has` says of each."""
+        found = np.zeros(len(sequences), np.bool_)
+        seen = self._publishers.get(publisher)
+        if seen is not None:
+            known = _bools(seen.window(self._mask), self._window)
+            behind = seen.highest - np.asarray(sequences, np.int64)
+            recent = np.flatnonzero((behind >= 0) & (behind < self._window))
+            found[recent] = known[behind[recent]]
+        return found
 
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
         """Which rows of a batch are new, as if they came one by one; None when all are.

@@ -89,6 +89,7 @@ class Incoming:
         "_prompt",
         "_receiving",
         "_told",
+        "due",
         "received",
         "settings",
         "settled",
@@ -112,6 +113,9 @@ class Incoming:
         told so; 0 if there are none."""
         self._due_frame = settings.acknowledge_after_frames
         """Once this has come, it is acknowledged at once."""
+        self.due = False
+        """Whether what has come since the last acknowledgement may have to be acknowledged at once, as soon
+        as the owner has settled it; `acknowledgement_due` knows for certain."""
 
     def _restart_receiving(self) -> None:
         """A new session: nothing has come."""
@@ -120,7 +124,7 @@ class Incoming:
             receiving.restart()
         self._told = (0, 0)
         self._due_frame = self.settings.acknowledge_after_frames
-        self._prompt = False
+        self._prompt = self.due = False
         self._careful_first = self._careful_last = 0
 
     def _tell_again(self) -> None:
@@ -141,20 +145,29 @@ class Incoming:
             if sequence <= self.received:
                 return False
             raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
-        if isinstance(body, PublicationBatch):
-            size = body.size
-            receiving = self._receiving.get(body.target) or self._new_receiving(body.target)
-            room = receiving.granted - receiving.received_bytes
-            if size > room and room < receiving.window_bytes:
-                raise RemoteProtocolError(f"a batch of {size} bytes where the credit leaves {room}")
-            receiving.received_bytes += size
+        if type(body) is PublicationBatch:
+            target = body.target
+            if target:
+                receiving = self._receiving.get(target) or self._new_receiving(target)
+            else:
+                receiving = self._plain_receiving
+            received_bytes = receiving.received_bytes + body.size
+            if received_bytes >= receiving.due_bytes:
+                room = receiving.granted - receiving.received_bytes
+                if body.size > room and room < receiving.window_bytes:
+                    raise RemoteProtocolError(f"a batch of {body.size} bytes where the credit leaves {room}")
+                self.due = True
+            receiving.received_bytes = received_bytes
             if body.flags:
-                self._prompt = self._prompt or body.receipt
+                if body.receipt:
+                    self._prompt = self.due = True
                 if body.acknowledged:
                     self._take_care(sequence)
         elif isinstance(body, StoredPublications):
             self._take_care(sequence)
         self.received = sequence
+        if sequence >= self._due_frame:
+            self.due = True
         return True
 
     def _new_receiving(self, number: int) -> ReceivingClass:
@@ -167,33 +180,9 @@ class Incoming:
         return receiving
 
     def _take_care(self, sequence: int) -> None:
+        self.due = True
         self._careful_first = self._careful_first or sequence
         self._careful_last = sequence
-
-    def accept_quietly(self, sequence: int, batch: PublicationBatch) -> bool:
-        """Accept publications that nobody cares for, which are settled by that; False: `accept` them instead.
-
-        It does so only if the frame is the next one, everything before it is settled, and nothing has to be
-        acknowledged at once. Then the credit cannot be exceeded either.
-        """
-        if batch.target:
-            try:
-                receiving = self._receiving[batch.target]
-            except KeyError:
-                return False
-        else:
-            receiving = self._plain_receiving
-        received = self.received
-        if (
-            sequence != received + 1
-            or self.settled != received
-            or sequence >= self._due_frame
-            or (received_bytes := receiving.received_bytes + batch.size) >= receiving.due_bytes
-        ):
-            return False
-        self.received = self.settled = sequence
-        receiving.received_bytes = received_bytes
-        return True
 
     # Credit. Everybody who wants the peer to wait has a reason of its own, which nobody else ends.
 
@@ -295,7 +284,7 @@ class Incoming:
             return None
         self._told = state
         self._due_frame = self.received + self.settings.acknowledge_after_frames
-        self._prompt = False
+        self._prompt = self.due = False
         if 0 < self._careful_first <= self.settled:
             self._careful_first = self.settled + 1 if self.settled < self._careful_last else 0
         return Acknowledgement(*state, self._receiving[0].granted, credits, held)

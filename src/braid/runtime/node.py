@@ -247,7 +247,7 @@ class Node:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close, self._clock.now_us())
 
-    # Turns.
+    # FairQueue.
 
     def report(self, stimulus: Input) -> None:
         """Tell the machine what happened and do what it says."""

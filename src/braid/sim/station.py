@@ -324,14 +324,6 @@ class Station(Endpoint):
     def receive(self, frames: Sequence[Frame]) -> None:
         """Take in what the broker says."""
         channel = self.channel
-        if len(frames) == 1:
-            sequence, body = frames[0]
-            # Most of what comes is a publication that leads to nothing else.
-            if type(body) is PublicationBatch and not body.flags and channel.accept_quietly(sequence, body):
-                self._delivered(body)
-                if not self._acknowledge_at_us:
-                    self._plan_acknowledgement()
-                return
         for frame in frames:
             body = frame.body
             if frame.sequence and not channel.accept(frame):
@@ -343,7 +335,7 @@ class Station(Endpoint):
             else:
                 self._heard(body)
         channel.settled = channel.received
-        if channel.acknowledgement_due():
+        if channel.due and channel.acknowledgement_due():
             self._acknowledge()
         elif not self._acknowledge_at_us and channel.acknowledgement_waits:
             self._plan_acknowledgement()

@@ -7,8 +7,9 @@ says so; only safe rows are sent. A reader that keeps up is served from memory, 
 from __future__ import annotations
 
 import hmac
-from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from braid.broker.access import ANONYMOUS, Limits, hashed_token
 from braid.broker.bottleneck import Bottleneck
@@ -17,11 +18,12 @@ from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.events import Installed
 from braid.broker.log_reading import LogReading
 from braid.broker.parties import Client, class_of
-from braid.broker.postroom import REASON_LENGTH_MAX
 from braid.broker.pressure import Pressure
+from braid.broker.settling import Pending
 from braid.broker.snapshot import LogSnapshot, StoreSnapshot
-from braid.broker.store_work import StoreWork
+from braid.broker.store_work import Answer, Appended, StoreWork
 from braid.broker.stored_rows import StoredRows
+from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
 from braid.protocol.epochs import EpochHistory
@@ -44,18 +46,17 @@ if TYPE_CHECKING:
     from braid.broker.access import Principal
     from braid.broker.discards import Discards
     from braid.broker.events import ClientLeft, NotInstalled
-    from braid.broker.on_subscribe import SubscriptionDesk
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
     from braid.broker.settings import BrokerSettings
-    from braid.broker.settling import Pending
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
     from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogState, StoreOperation
     from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
 
-__all__ = ["DurableDesk"]
+__all__ = ["DurableLogs"]
 
 NAME_LENGTH_MAX = 200
 # What is longer is not hashed: a stranger must not make the broker work.
@@ -64,14 +65,14 @@ SECRET_LENGTH_MAX = 512
 REPLAYS_MAX = 16
 
 
-class DurableDesk:
+class DurableLogs:
     """Appends to logs and feeds their readers."""
 
     def __init__(
         self,
         settings: BrokerSettings,
-        postroom: Postroom,
-        subscriptions: SubscriptionDesk,
+        turn: Turn,
+        subscriptions: Subscriptions,
         discards: Discards,
         *,
         principal_of: Callable[[str], Principal | None],
@@ -94,17 +95,20 @@ class DurableDesk:
         self._epoch = epoch
         self._kept = kept
         self._settings = settings
-        self._postroom = postroom
+        self._turn = turn
         self._subscriptions = subscriptions
         self._principal_of = principal_of
-        self.reading = LogReading(postroom, self._require_reader)
-        self.work = StoreWork(postroom)
-        self.stored = StoredRows(postroom, self.work, self._limits_of)
+        self.reading = LogReading(turn, self._require_reader)
+        self.work = StoreWork(
+            turn,
+            {Pending: turn.settlement.settle, Appended: self._appended, Answer: self._answer},
+        )
+        self.stored = StoredRows(turn, self.work, self._limits_of)
         self._memory = {
             "window": settings.overtaking_max,
             "publishers_max": settings.log_publishers_max,
         }
-        self.pressure = Pressure(postroom)
+        self.pressure = Pressure(turn)
         self._bottleneck = Bottleneck("the store")
         self._discards = discards
 
@@ -116,12 +120,12 @@ class DurableDesk:
             reason = str(error)[:REASON_LENGTH_MAX]
             self.set_aside[state.name] = reason
             self._secrets_aside[state.name] = state.secret
-            self._postroom.note(
+            self._turn.note(
                 "error", "a log is set aside: its filter cannot be read", log=state.name, reason=reason
             )
             return
         self.logs[log.key] = log
-        self._postroom.quotas.log_kept(log.owner)
+        self._turn.quotas.log_kept(log.owner)
         self.stored.restored(log, state.bytes)
         self._forget_publishers(log)
         self._look_at_grant(log)
@@ -167,7 +171,7 @@ class DurableDesk:
                 try:
                     self._require_reader(log.reader, log)
                 except RequestRefusedError as error:
-                    self._postroom.fail(log.reader, log.reader_request, error)
+                    self._turn.fail(log.reader, log.reader_request, error)
                     self.stop_reading(log.reader, log.key)
 
     def _look_at_grant(self, log: DurableLog) -> None:
@@ -229,7 +233,7 @@ class DurableDesk:
                 self._require_free(client, log, takeover=message.takeover)
                 self._require_same(client, log, message)
         except (FilterError, RequestRefusedError) as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         if log.reader is not None:
             self._displace(log, log.reader, client)
@@ -260,8 +264,8 @@ class DurableDesk:
             if end is None or end <= message.taken:
                 begin = max(log.acknowledged + 1, log.first_offset) if end is None else end
                 reset = LogReset(log.name, message.request, begin, known=end is not None)
-                self._postroom.tell(client, reset)
-                self._postroom.note(
+                self._turn.tell(client, reset)
+                self._turn.note(
                     "warning",
                     "a reader knows rows that its log does not have",
                     log=log.key,
@@ -278,15 +282,13 @@ class DurableDesk:
         waiter = event.waiter
         if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(waiter.party, Client):
             return
-        client, answer = waiter.party, Done(waiter.request, waiter.text, list(event.missing))
+        answer = Done(waiter.request, waiter.text, list(event.missing))
+        self.work.when_safe(Answer(waiter.party, answer, self.logs.get(waiter.key)))
 
-        def answered() -> None:
-            self._postroom.tell(client, answer)
-            log = self.logs.get(waiter.key)
-            if log is not None:
-                self.reading.feed(log)
-
-        self.work.when_safe(answered)
+    def _answer(self, answer: Answer) -> None:
+        self._turn.tell(answer.client, answer.message)
+        if answer.log is not None:
+            self.reading.feed(answer.log)
 
     def not_installed(self, event: NotInstalled) -> None:
         """The log goes on, and can be read by whoever asks again."""
@@ -296,7 +298,7 @@ class DurableDesk:
         log = self.logs.get(waiter.key)
         if log is not None and log.reader is client and log.reader_request == waiter.request:
             self.stop_reading(client, log.key)
-        self._postroom.fail(client, waiter.request, event.error)
+        self._turn.fail(client, waiter.request, event.error)
 
     def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:
@@ -308,17 +310,17 @@ class DurableDesk:
             raise RequestRefusedError(f"when_full cannot be {message.when_full!r}")
         if not message.filter:
             raise _unknown(message.name)
-        self._postroom.quotas.require_subscription(client.principal)
+        self._turn.quotas.require_subscription(client.principal)
         filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
         self._subscriptions.require_carried(filter)
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, **self._memory)
         if log.owner == ANONYMOUS and message.secret:
             log.secret = _digest(message.secret)
         self.logs[log.key] = log
-        self._postroom.quotas.log_kept(log.owner)
+        self._turn.quotas.log_kept(log.owner)
         self.stored.created(log)
         self.work.ask(
-            CreateLog(log.key, log.owner, filter.text, log.when_full, self._postroom.now_us, log.secret)
+            CreateLog(log.key, log.owner, filter.text, log.when_full, self._turn.now_us, log.secret)
         )
         return log
 
@@ -382,7 +384,7 @@ class DurableDesk:
             if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
                 raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
         except RequestRefusedError as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         client.replays.add(message.request)
         last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
@@ -393,24 +395,24 @@ class DurableDesk:
         log = self._of(client, message.name)
         key = log_key(client.principal.name, message.name)
         if log is None and key not in self.set_aside:
-            self._postroom.fail(client, message.request, _unknown(message.name))
+            self._turn.fail(client, message.request, _unknown(message.name))
             return
         try:
             digest = log.secret if log is not None else self._secrets_aside.get(key, "")
             self._require_holder(client, message.name, digest, message.secret)
         except RequestRefusedError as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         if log is not None:
             self._end(log)
         self._secrets_aside.pop(key, None)
         self.set_aside.pop(key, None)
         self.work.ask(DeleteLog(key))
-        self.work.when_safe(partial(self._postroom.tell, client, Done(message.request)))
+        self.work.when_safe(Answer(client, Done(message.request)))
 
     def _end(self, log: DurableLog) -> None:
         del self.logs[log.key]
-        self._postroom.quotas.log_kept(log.owner, -1)
+        self._turn.quotas.log_kept(log.owner, -1)
         self.stored.dropped(log)
         if log.reader is not None:
             self.stop_reading(log.reader, log.key)
@@ -421,8 +423,8 @@ class DurableDesk:
         self.stop_reading(former, log.key)
         if former is not client:
             reason = f"another connection reads the durable subscription {log.name!r} now"
-            self._postroom.tell(former, Failed(log.reader_request, "taken", reason))
-            self._postroom.note("info", "a durable subscription changes hands", log=log.key)
+            self._turn.tell(former, Failed(log.reader_request, "taken", reason))
+            self._turn.note("info", "a durable subscription changes hands", log=log.key)
 
     def stop(self, client: Client, message: StopReading) -> None:
         """A client reads no more; what was sent to it and not acknowledged comes again to the next."""
@@ -450,16 +452,16 @@ class DurableDesk:
         if not isinstance(destination, DurableLog):
             raise TypeError(f"{destination!r} is no destination of this broker")
         log = destination
-        is_new, publisher = log.stored.is_new, batch.publisher
+        publisher = batch.publisher
+        fresh = log.stored.new_in(batch)
+        new = batch if fresh is None else batch.select(fresh)
         rows = [
             LogRow(publisher, sequence, record)
-            for sequence, record in zip(batch.sequences.tolist(), batch.records(), strict=True)
-            if is_new(publisher, sequence)
+            for sequence, record in zip(new.sequences.tolist(), new.records(), strict=True)
         ]
-        if len(rows) < len(batch):
-            stored = {row.sequence for row in rows}
-            others = [each for each in batch.sequences.tolist() if each not in stored]
-            self._discards.further_in(source, batch, log.stored, others)
+        if fresh is not None:
+            others = np.setdiff1d(batch.sequences, new.sequences)
+            self._discards.further_in(source, batch, log.stored, others.tolist())
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
@@ -474,9 +476,9 @@ class DurableDesk:
         log.next_offset += len(rows)
         size = sum(map(size_of, rows))
         self.unsafe_bytes += size
-        self._postroom.counters.stored += len(rows)
-        self.work.ask(AppendRows(log.key, first, tuple(rows), self._postroom.now_us, recent))
-        self.work.when_safe(partial(self._appended, log, first, rows, size))
+        self._turn.counters.stored += len(rows)
+        self.work.ask(AppendRows(log.key, first, tuple(rows), self._turn.now_us, recent))
+        self.work.when_safe(Appended(log, first, rows, size))
         if log.forgotten:
             self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
@@ -488,7 +490,8 @@ class DurableDesk:
             # A link carries what others publish for others, too: it is held up only where memory must be.
             self.pressure.stores(source)
 
-    def _appended(self, log: DurableLog, first: int, rows: list[LogRow], size: int) -> None:
+    def _appended(self, appended: Appended) -> None:
+        log, first, rows, size = appended
         self.unsafe_bytes -= size
         log.safe_offset = first + len(rows)
         log.tail.extend(enumerate(rows, first))
@@ -525,6 +528,10 @@ class DurableDesk:
             memory_high=self.pressure.memory_high,
         )
 
+    def publishes(self, client: Client) -> None:
+        """A client publishes: it gets no more credit while memory is short."""
+        self.pressure.publishes(client)
+
     @property
     def short(self) -> bool:
         """The store takes nothing, or disk or memory is nearly used up."""
@@ -540,7 +547,7 @@ class DurableDesk:
             return
         self.work.persisted(told)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
-            self._postroom.open(self._bottleneck)
+            self._turn.open(self._bottleneck)
 
 
 def _digest(secret: str) -> str:

@@ -16,7 +16,7 @@ from braid.broker.access import ANONYMOUS
 from braid.broker.confirmations import Installation, Installations, when_confirmed
 from braid.broker.events import Advertised, AnythingExpected, CaughtUp, NeighboursTold, TrackLost
 from braid.broker.parties import Client, ClientDestination, Link, class_of
-from braid.broker.postroom import REASON_LENGTH_MAX
+from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
         ReachChanged,
     )
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message, SubscribeDurable
     from braid.routing import RoutingTables, Tell
 
-__all__ = ["SubscriptionDesk", "read_filter"]
+__all__ = ["Subscriptions", "read_filter"]
 
 # What a character takes at most.
 UTF8_BYTES_MAX = 4
@@ -57,13 +57,13 @@ FILTER_SHOWN_MAX = 300
 LEAVING_PER_STEP = 16
 
 
-class SubscriptionDesk:
+class Subscriptions:
     """Keeps the routing tables, and the neighbours informed."""
 
     def __init__(
         self,
         broker_id: str,
-        postroom: Postroom,
+        turn: Turn,
         links: Mapping[str, Link],
         tables: RoutingTables,
         events: Events,
@@ -72,7 +72,7 @@ class SubscriptionDesk:
         """
         Args:
             broker_id: this broker.
-            postroom: where answers go, and what neighbours are told.
+            turn: where answers go, and what neighbours are told.
             links: the neighbours by their names.
             tables: say whom to tell what.
             events: tells others what has changed.
@@ -89,7 +89,7 @@ class SubscriptionDesk:
         self._own = f"{broker_id}/"
         self._universal_waiting: list[Client] = []
         """Clients whose publications go their way when everybody knows that."""
-        self._postroom = postroom
+        self._turn = turn
         self._events = events
         self._links = links
         self._requests = 0
@@ -101,7 +101,7 @@ class SubscriptionDesk:
         """What neighbours did not repeat, the first ones last."""
         self._until_told: dict[str, list[Waiter]] = {}
         """By neighbour: who waits until it knows what its advertisements meet."""
-        self._far = postroom.settings.delta > 1
+        self._far = turn.settings.delta > 1
         """Whether this broker sees further than its neighbours, so that anchors mean something to it."""
 
     # From clients.
@@ -115,11 +115,11 @@ class SubscriptionDesk:
                     f"when_full is 'block', 'drop_oldest' or 'disconnect', not {message.when_full!r}"
                 )
             if message.key not in client.subscriptions:
-                self._postroom.quotas.require_subscription(client.principal)
+                self._turn.quotas.require_subscription(client.principal)
             filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
             self.require_carried(filter)
         except (FilterError, RequestRefusedError) as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         self._granted(client, "subscription", filter)
         former = client.subscriptions.get(message.key)
@@ -130,7 +130,7 @@ class SubscriptionDesk:
             key = f"{client.key}/{message.key}~{self._renamed}"
         client.subscriptions[message.key] = key
         if former is None:
-            self._postroom.quotas.subscribed(client.principal)
+            self._turn.quotas.subscribed(client.principal)
         destination = client.destinations.get(number)
         if destination is None:
             destination = client.destinations[number] = ClientDestination(client, number)
@@ -152,13 +152,13 @@ class SubscriptionDesk:
 
     def deadline_of(self, message: Subscribe | SubscribeDurable) -> int | None:
         """When a client's patience ends."""
-        return self._postroom.now_us + message.patience_us if message.patience_us > 0 else None
+        return self._turn.now_us + message.patience_us if message.patience_us > 0 else None
 
     def require_carried(self, filter: Filter) -> None:
         """Refuse a filter that does not fit into a message to a neighbour."""
         size = len(filter.text.encode())
         limits = (link.channel.frame_bytes_max for link in self._links.values())
-        size_max = carried_bytes(min((self._postroom.settings.frame_bytes_max, *limits)))
+        size_max = carried_bytes(min((self._turn.settings.frame_bytes_max, *limits)))
         if size > size_max:
             raise RequestRefusedError(
                 f"the filter in force takes {size:,} bytes, and no more than {size_max:,} can be told to "
@@ -169,14 +169,14 @@ class SubscriptionDesk:
     def _unreached(self, client: Client, name: str, request: int, error: RequestRefusedError) -> None:
         key = client.subscriptions.pop(name, None)
         if key is not None:
-            self._postroom.quotas.subscribed(client.principal, -1)
+            self._turn.quotas.subscribed(client.principal, -1)
             self.withdraw(key)
-        self._postroom.fail(client, request, error)
+        self._turn.fail(client, request, error)
 
     def _granted(self, client: Client, what: str, filter: Filter) -> None:
         """For the audit log, where clients are somebody."""
         if client.principal.name != ANONYMOUS:
-            self._postroom.audit(
+            self._turn.audit(
                 "debug",
                 f"{what} granted",
                 client=client.name,
@@ -189,9 +189,9 @@ class SubscriptionDesk:
         key = client.subscriptions.pop(message.key, None)
         if key is None:
             error = RequestRefusedError(f"no subscription {message.key!r} on this connection", "unknown")
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
-        self._postroom.quotas.subscribed(client.principal, -1)
+        self._turn.quotas.subscribed(client.principal, -1)
         self.withdraw(key)
         self._done(client, message.request)
 
@@ -206,7 +206,7 @@ class SubscriptionDesk:
                 client.advertised.remove(message.key)
             client.principal.limits.require_subscription(len(client.advertised), "advertisements")
         except (FilterError, RequestRefusedError) as error:
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         self._granted(client, "advertisement", filter)
         client.advertised.add(message.key, filter)
@@ -221,7 +221,7 @@ class SubscriptionDesk:
         """A client takes an advertisement back."""
         if client.advertised is None or message.key not in client.advertised:
             error = RequestRefusedError(f"no advertisement {message.key!r} on this connection", "unknown")
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
         client.advertised.remove(message.key)
         self._inform(self.tables.unadvertise([f"{client.key}/{message.key}"]))
@@ -288,7 +288,7 @@ class SubscriptionDesk:
         elif waiter.kind is WaiterKind.NEIGHBOUR_SUBSCRIPTION:
             link = _asker(waiter)
             if link is not None:
-                self._postroom.fail(link, waiter.request, event.error)
+                self._turn.fail(link, waiter.request, event.error)
 
     def announced(self, event: Announced) -> None:
         """All neighbours concerned know the advertisements they were told."""
@@ -387,7 +387,7 @@ class SubscriptionDesk:
 
     def failed(self, link: Link, message: Failed) -> None:
         """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
-        self._postroom.note(
+        self._turn.note(
             "error", "a neighbour refused", neighbour=link.name, code=message.code, reason=message.reason
         )
         reason = f"the broker {link.name!r} refuses the filter: {message.reason}"
@@ -404,15 +404,15 @@ class SubscriptionDesk:
         try:
             return read_filter(message.filter)
         except FilterError as error:
-            self._postroom.counters.unreadable += 1
-            self._postroom.note(
+            self._turn.counters.unreadable += 1
+            self._turn.note(
                 "error",
                 "a filter from a neighbour cannot be read",
                 neighbour=link.name,
                 key=message.key,
                 reason=str(error)[:REASON_LENGTH_MAX],
             )
-            self._postroom.fail(link, message.request, error)
+            self._turn.fail(link, message.request, error)
             return None
 
     def link_down(self, link: Link) -> None:
@@ -500,7 +500,7 @@ class SubscriptionDesk:
 
     def _done(self, party: Party, request: int, text: str = "", missing: Sequence[str] = ()) -> None:
         if party.connection is not None or isinstance(party, Link):
-            self._postroom.tell(party, Done(request, text, list(missing)))
+            self._turn.tell(party, Done(request, text, list(missing)))
 
     def _inform(self, tells: Iterable[Tell]) -> None:
         moved: list[Installation] = []
@@ -529,7 +529,7 @@ class SubscriptionDesk:
                 in_line = link.channel.retract(partial(_takes_back, tell.key)) or known
             elif tell.verb is Verb.UNADVERTISE:
                 link.outstanding.untold_advertisement(tell.key)
-            self._postroom.tell(link, message, in_line=in_line)
+            self._turn.tell(link, message, in_line=in_line)
         self.installations.again(moved)
         for link, before in current.items():
             if link.current and not before:
@@ -542,8 +542,8 @@ class SubscriptionDesk:
 
     def _leave_out(self, link: Link, key: str) -> None:
         """A filter is too large for a neighbour that was met after it was accepted."""
-        self._postroom.counters.oversized += 1
-        self._postroom.note(
+        self._turn.counters.oversized += 1
+        self._turn.note(
             "warning",
             "a filter is too large for a neighbour, which is not told of it",
             neighbour=link.name,
@@ -563,7 +563,7 @@ class SubscriptionDesk:
 
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""
-        return link.down and self._postroom.now_us - link.since_us >= self._postroom.settings.recovery_us_max
+        return link.down and self._turn.now_us - link.since_us >= self._turn.settings.recovery_us_max
 
 
 # The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was

@@ -17,7 +17,7 @@ advertisements it was told: then the interest of everybody behind it is known. U
 While a link is down, others may subscribe behind it: acknowledged publications are kept for it whether they
 match what is remembered or not, and both ends say again that they are complete when it is back.
 
-`link_life.py` has the stages that this comes down to. The greeting (`reception.py`) says who has come; what
+`link_life.py` has the stages that this comes down to. The greeting (`handshake.py`) says who has come; what
 happens to the link then is decided here.
 """
 
@@ -55,20 +55,20 @@ from braid.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
-    from braid.broker.admission import Admission
+    from braid.broker.access_review import Admission
     from braid.broker.completeness import Completeness
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
     from braid.broker.events import Announced, Detached, Event, Events, LinkLost, TrackLost
-    from braid.broker.on_subscribe import SubscriptionDesk
-    from braid.broker.postroom import Postroom
     from braid.broker.reachability import Reachability
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Hello, Reach, Refused
     from braid.routing import RoutingTables
 
-__all__ = ["NO_OFFER", "LinkDesk", "Offer"]
+__all__ = ["NO_OFFER", "Links", "Offer"]
 
 
 class Offer(NamedTuple):
@@ -87,12 +87,12 @@ class Offer(NamedTuple):
 NO_OFFER = Offer()
 
 
-class LinkDesk:
+class Links:
     """Keeps the links.
 
     Args:
         incarnation: of this broker.
-        postroom: where messages and effects go.
+        turn: where messages and effects go.
         connections: who is here.
         links: the neighbours by their names. Everybody reads them; only this adds and removes.
         dialling: the attempts at neighbours.
@@ -109,12 +109,12 @@ class LinkDesk:
     def __init__(
         self,
         incarnation: str,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
         links: dict[str, Link],
         dialling: Dialling,
         reachability: Reachability,
-        subscriptions: SubscriptionDesk,
+        subscriptions: Subscriptions,
         tables: RoutingTables,
         completeness: Completeness,
         endings: Endings,
@@ -125,9 +125,9 @@ class LinkDesk:
         self.links = links
         self.holding = 0
         """How many links hold publications back."""
-        self._settings = postroom.settings
+        self._settings = turn.settings
         self._incarnation = incarnation
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
         self._dialling = dialling
         self._reachability = reachability
@@ -157,12 +157,12 @@ class LinkDesk:
         if link is None:
             link = self.links[name] = self._new_link(name)
             self._tables.add_link(name)
-            self._postroom.effect(Neighbours(tuple(sorted(self.links))))
+            self._turn.effect(Neighbours(tuple(sorted(self.links))))
         return link
 
     def _new_link(self, name: str) -> Link:
-        link = Link(name, self._settings.link, self._postroom.changed)
-        link.since_us = self._postroom.now_us
+        link = Link(name, self._settings.link, self._turn.changed)
+        link.since_us = self._turn.now_us
         self.holding += 1
         return link
 
@@ -172,7 +172,7 @@ class LinkDesk:
         link.step(step)
         self.holding += link.holding - held
         if link.holding != held or link.down != down:
-            link.since_us = self._postroom.now_us
+            link.since_us = self._turn.now_us
             link.channel.passing = False
 
     def begin(self, now_us: int) -> None:
@@ -235,7 +235,7 @@ class LinkDesk:
         link.dialled = False
         self._connections.enter(connection, link, hello.frame_bytes_max, admission)
         reach = self._reachability.reach(link)
-        self._postroom.aside(
+        self._turn.tell_connection(
             link,
             Welcome(
                 PROTOCOL_VERSION,
@@ -276,8 +276,8 @@ class LinkDesk:
         """
         if not self._dialling.wanted(address, welcome.name):
             # We were detached while the connection was being made.
-            self._postroom.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
-            self._postroom.effect(Close(connection, "detached"))
+            self._turn.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
+            self._turn.effect(Close(connection, "detached"))
             return None
         self._require_other(welcome.name)
         known = self.links.get(welcome.name)
@@ -286,7 +286,7 @@ class LinkDesk:
             same = known.incarnation == welcome.incarnation
             if same and not self._prefer(known, dialled=True):
                 self.tell_reach()
-                self._postroom.effect(Close(connection, "there is a connection between us already"))
+                self._turn.effect(Close(connection, "there is a connection between us already"))
                 return None
             self._replace(known)
         try:
@@ -343,7 +343,7 @@ class LinkDesk:
         """The connection a link has is given up for a new one."""
         if link.connection is not None:
             self._connections.leave(link.connection)
-            self._postroom.effect(Close(link.connection, "another connection has taken over"))
+            self._turn.effect(Close(link.connection, "another connection has taken over"))
             self._disconnected(link)
 
     def _begin(self, link: Link, greeting: Hello | Welcome, session: str) -> None:
@@ -351,7 +351,7 @@ class LinkDesk:
         if not session:
             link.again = link.channel.resume(greeting.received)
             self._step(link, LinkStep.RESUMED)
-            self._postroom.changed(link)
+            self._turn.changed(link)
             return
         self._step(link, LinkStep.BEGUN)
         link.agreed = ""  # nothing is told before the new one has begun
@@ -365,7 +365,7 @@ class LinkDesk:
         link.agreed = link.latest = session
         link.incarnation = greeting.incarnation
         link.session += 1
-        self._postroom.tell(link, SyncBegin())
+        self._turn.tell(link, SyncBegin())
 
     def _begun(
         self, link: Link, greeting: Hello | Welcome, resumed: bool, told_reach: frozenset[str]
@@ -408,14 +408,14 @@ class LinkDesk:
 
     def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
-        oldest_us = self._postroom.now_us - self._settings.recovery_us_max
+        oldest_us = self._turn.now_us - self._settings.recovery_us_max
         for link in self.links.values():
             overdue = link.since_us <= oldest_us
             if overdue and link.holding and not link.channel.passing:
                 # Whatever is not acknowledged delivery waits no longer for those behind this neighbour
                 # who are not there.
                 link.channel.passing = True
-                self._postroom.changed(link)
+                self._turn.changed(link)
             if overdue and link.down:
                 link.outstanding.give_up_announcements()
             messages_max = self._settings.link_messages_max
@@ -471,10 +471,10 @@ class LinkDesk:
         """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
-        for release in link.channel.refilter(partial(self._wanted, link)):
-            release()
-        self._postroom.caught_up(link)
-        self._postroom.changed(link)
+        for care in link.channel.refilter(partial(self._wanted, link)):
+            self._turn.settlement.settle(care, link)
+        self._turn.caught_up(link)
+        self._turn.changed(link)
         link.unknown = False
         if not link.met:
             link.met = True
@@ -522,10 +522,9 @@ class LinkDesk:
                         # As a repetition it would be settled when its first copy is, and that one waits here.
                         wanted = None
                     if wanted is not None:
-                        self._postroom.pass_on(link, wanted, care, None)
-                    elif care is not None:
-                        care()
-            self._postroom.forget(stranger)
+                        self._turn.pass_on((link,), [(wanted, care)], None)
+                    self._turn.settlement.settle(care, stranger)
+            self._turn.forget(stranger)
 
     # Reach.
 
@@ -540,7 +539,7 @@ class LinkDesk:
         """A neighbour itself, and not somebody else, says that there is another way to it now."""
         link = self.links.get(name)
         if link is not None and link.connection is None and name in self._reachability.reach(link):
-            self._postroom.note(
+            self._turn.note(
                 "info", "a neighbour has moved", neighbour=name, waiting_bytes=link.channel.backlog_bytes
             )
             self.drop(link)
@@ -565,18 +564,18 @@ class LinkDesk:
         self._dialling.forget_broker(link.name)
         self.drop(link)
         self._events.tell(NeighbourGone(link))
-        self._postroom.note("info", "a neighbour has left the network", neighbour=link.name)
+        self._turn.note("info", "a neighbour has left the network", neighbour=link.name)
 
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
-        self._postroom.effect(Neighbours(tuple(sorted(self.links))))
+        self._turn.effect(Neighbours(tuple(sorted(self.links))))
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.
         link.outstanding.give_up_announcements()
         self._route_again(link, link.name)
-        self._postroom.forget(link)
+        self._turn.forget(link)
         self.tell_reach()
         self._completeness.tell()
 
@@ -589,5 +588,4 @@ class LinkDesk:
             elif elsewhere:
                 readdressed = batch.readdressed(route=packed_destinations([digest_of(name)]))
                 self._events.tell(CopyStranded(readdressed, care))
-            elif care is not None:
-                care()
+            self._turn.settlement.settle(care, link)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from braid.broker.parties import Client
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.messages import Ask
 
-__all__ = ["OperatorDesk"]
+__all__ = ["Operator"]
 
 # What only looks, and is not worth a line in the audit log.
 _REPORTS = frozenset({"overlay", "statistics"})
@@ -29,22 +29,22 @@ _RELOAD = "reload"
 ANSWER_BYTES = 64
 
 
-class OperatorDesk:
+class Operator:
     """Answers operators."""
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         topics: Mapping[str, Callable[[Mapping[str, str]], Any]],
         reload: Callable[[Client, Ask], None],
     ) -> None:
         """
         Args:
-            postroom: where answers go.
+            turn: where answers go.
             topics: who answers which question.
             reload: reads files again, and answers later.
         """
-        self._postroom = postroom
+        self._turn = turn
         self._topics = topics
         self._reload = reload
 
@@ -70,12 +70,12 @@ class OperatorDesk:
                 )
         except RequestRefusedError as error:
             self._audit(client, message, str(error))
-            self._postroom.fail(client, message.request, error)
+            self._turn.fail(client, message.request, error)
             return
-        self._postroom.tell(client, Done(message.request, text))
+        self._turn.tell(client, Done(message.request, text))
 
     def _audit(self, client: Client, message: Ask, outcome: str) -> None:
-        self._postroom.audit(
+        self._turn.audit(
             "info",
             "operator command",
             client=client.name,

@@ -1,4 +1,4 @@
-"""Does a single publication that takes the express get to the same parties as through the desks?"""
+"""Do publications go the same way in a turn of their own, and by a way that is remembered, as otherwise?"""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import pytest
 
 from braid.adaptation import SoftLinkSettings
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
-from braid.broker.express import Express
+from braid.broker.parties import Client
+from braid.broker.publications import Publications
+from braid.broker.turn import Turn
+from braid.broker.ways import Source, Ways
 from braid.language import Filter
 from braid.matching import SharedMatching
+from braid.protocol import PublicationBatch, encode_record
 from braid.protocol.effects import Pause
+from braid.protocol.inputs import Resources
 from braid.protocol.messages import Refused, Subscribe, SubscribeDurable, Unsubscribe
 from tests.broker.wire import Network, WireClient
 
@@ -45,7 +50,7 @@ def line(network: Network, **settings: Any) -> None:
 
 def came_of_it(seed: int, network: Network, strategy: str) -> object:
     """A random life without accidents: what every client got, and what the brokers counted."""
-    chance = random.Random(f"express/{seed}")
+    chance = random.Random(f"ways/{seed}")
     soft_links = SoftLinkSettings(fanout=3, review_us=150_000, rest_reviews=1)
     line(network, strategy=strategy, soft_links=soft_links)
     clients = [network.client(f"c{number}", LINE[number % len(LINE)]) for number in range(6)]
@@ -81,21 +86,29 @@ def came_of_it(seed: int, network: Network, strategy: str) -> object:
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
 @pytest.mark.parametrize("strategy", ["S0", "S2", "SB"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_express_does_what_the_desks_do(
+def test_what_is_remembered_is_what_would_be_found(
     monkeypatch: pytest.MonkeyPatch, seed: int, strategy: str, shared: bool
 ) -> None:
     taken: list[bool] = []
-    usual = Express.pass_on
+    usual = Publications.take_in
 
-    def watched(self: Express, received: Any, now_us: int) -> Any:
-        effects = usual(self, received, now_us)
-        taken.append(effects is not None)
-        return effects
+    def watched(self: Publications, source: Any, frames: Any, now_us: int) -> bool:
+        taken.append(usual(self, source, frames, now_us))
+        return taken[-1]
 
-    monkeypatch.setattr(Express, "pass_on", watched)
+    monkeypatch.setattr(Publications, "take_in", watched)
     quick = came_of_it(seed, Watched(SharedMatching() if shared else None), strategy)
-    assert sum(taken) > 50, "hardly anything took the express"
-    monkeypatch.setattr(Express, "pass_on", lambda self, received, now_us: None)
+    assert sum(taken) > 50, "hardly anything had a turn of its own"
+    monkeypatch.setattr(Publications, "take_in", lambda self, source, frames, now_us: False)
+    found = Ways.of
+
+    def found_anew(self: Ways, source: Source, arrivals: Any, holding: int) -> Any:
+        self.add_up()
+        source.ways.clear()
+        source.different.clear()
+        return found(self, source, arrivals, holding)
+
+    monkeypatch.setattr(Ways, "of", found_anew)
     assert came_of_it(seed, Watched(SharedMatching() if shared else None), strategy) == quick
 
 
@@ -145,3 +158,53 @@ def test_what_a_client_may_not_publish_is_refused() -> None:
     network.run(us=100_000)
     assert reader.values("price") == [5]
     assert network.cores["A"].statistics()["counters"]["refused"] == 1
+
+
+def test_a_client_gets_no_credit_while_memory_is_short_whatever_it_publishes() -> None:
+    network = Watched()
+    network.start("A", memory_bytes_max=1_000_000)
+    network.run(us=300_000)
+    writer = network.client("writer", "A")
+    for number in range(3):
+        writer.publish({"n": number}, receipt=False)
+        network.run(us=100_000)
+    network.tell("A", Resources(memory_bytes=1_000_001))
+    network.run(us=100_000)
+    for number in range(3):
+        writer.publish({"n": number}, receipt=False)
+        network.run(us=100_000)
+    assert writer.channel.told_to_wait
+
+
+@pytest.mark.parametrize("publishers", [1, 40])
+def test_everybody_gets_what_one_read_brings_in_one_go(
+    monkeypatch: pytest.MonkeyPatch, publishers: int
+) -> None:
+    """However many publishers it is from."""
+    network = Watched()
+    network.start("A")
+    network.run(us=300_000)
+    readers = [network.client(f"reader{number}", "A") for number in range(5)]
+    for number, reader in enumerate(readers):
+        reader.ask(Subscribe(1, "1", f"n >= {number}"))
+    writer = network.client("writer", "A")
+    network.run(us=100_000)
+    names = [f"{writer.publisher}{number}" for number in range(publishers)]
+    monkeypatch.setattr(Client, "owns", lambda self, publisher: publisher in names)
+    for place in range(1, 41):
+        name = names[place % publishers]
+        writer.channel.offer(PublicationBatch.of(name, [place], [encode_record({"n": place}, 0)]))
+    passed_on: list[int] = []
+    usual = Turn.pass_on
+
+    def counted(self: Turn, parties: Any, *arguments: Any) -> None:
+        passed_on.append(len(parties))
+        usual(self, parties, *arguments)
+
+    monkeypatch.setattr(Turn, "pass_on", counted)
+    writer.flush()
+    network.run(us=100_000)
+    assert [reader.values("n") for reader in readers] == [
+        [each for each in range(1, 41) if each >= number] for number in range(5)
+    ]
+    assert sum(passed_on) == len(readers)

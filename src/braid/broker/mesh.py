@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from braid.adaptation import LinkPlanner
-    from braid.broker.admission import Admission
+    from braid.broker.access_review import Admission
     from braid.broker.connections import Connections
     from braid.broker.events import DialFailed, Event, Events, SoftLinkEnded
     from braid.broker.link_states import LinkStates
     from braid.broker.loads import LoadReports
     from braid.broker.maps import Maps
     from braid.broker.parties import Link, Party
-    from braid.broker.postroom import Postroom
     from braid.broker.soft_links import SoftLinks
     from braid.broker.soft_words import SoftWords
+    from braid.broker.turn import Turn
     from braid.protocol.messages import Hello, SoftWord
     from braid.routing import MultipathForwarding
 
-__all__ = ["MeshDesk"]
+__all__ = ["Mesh"]
 
 # How many brokers may be asked for a soft link between two reviews, for each one that is planned at a time.
 ASKED_PER_CANDIDATE = 4
 
 
-class MeshDesk:
+class Mesh:
     """Plans soft links.
 
     Args:
         incarnation: of this broker.
-        postroom: where messages and effects go.
+        turn: where messages and effects go.
         connections: who is here.
         links: the neighbours by their names.
         dialled: the addresses that are dialled for primary links.
@@ -71,7 +71,7 @@ class MeshDesk:
     def __init__(
         self,
         incarnation: str,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
         links: Mapping[str, Link],
         dialled: Collection[str],
@@ -83,7 +83,7 @@ class MeshDesk:
         events: Events,
         ready: Callable[[], bool],
     ) -> None:
-        settings = postroom.settings
+        settings = turn.settings
         self.strategy = settings.strategy
         self.outgoing = soft.outgoing
         """The soft links of this broker that are up."""
@@ -97,7 +97,7 @@ class MeshDesk:
         self._surroundings = maps.surroundings
         self._settings = settings
         self._incarnation = incarnation
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
         self._links = links
         self._dialled = dialled
@@ -150,7 +150,7 @@ class MeshDesk:
         if checked == "S0":
             self._follow(frozenset())
         self.rebuild()
-        self._postroom.note("info", "the strategy has changed", strategy=checked)
+        self._turn.note("info", "the strategy has changed", strategy=checked)
 
     def choose_strategy(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         """Forward by another strategy from now on; without one, say which is in force."""
@@ -193,7 +193,7 @@ class MeshDesk:
         for soft in self.incoming.values():
             if soft.name not in overlay and soft.connection is not None:
                 # It, or we, have left the network: what it asks us to pass on we cannot.
-                self._postroom.effect(Close(soft.connection, "out of sight"))
+                self._turn.effect(Close(soft.connection, "out of sight"))
 
     # Reviews.
 
@@ -247,9 +247,7 @@ class MeshDesk:
             if address and address not in self._dialled:
                 self._soft.dialled(self._new_soft(broker, address))
                 self._words.send(broker)
-                self._postroom.effect(
-                    Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max)
-                )
+                self._turn.effect(Dial(address, soft=True, frame_bytes_max=self._settings.frame_bytes_max))
             elif (another := self._another_for(broker)) is not None:
                 waiting.append(another)
 
@@ -268,7 +266,7 @@ class MeshDesk:
     def _new_soft(self, broker: str, address: str | None) -> SoftLink:
         """One that is opened here, where an address is dialled, or there."""
         opened_here = address is not None
-        changed = self._postroom.changed
+        changed = self._turn.changed
         return SoftLink(broker, self._settings.link, changed, outgoing=opened_here, address=address or "")
 
     def dial_failed(self, event: DialFailed) -> None:
@@ -319,7 +317,7 @@ class MeshDesk:
     def _has_come(self, soft: SoftLink) -> None:
         self.direction_of(soft)
         self._events.tell(SoftLinksChanged())
-        self._postroom.note("debug", "soft link up", broker=soft.name, opened_here=soft.outgoing)
+        self._turn.note("debug", "soft link up", broker=soft.name, opened_here=soft.outgoing)
 
     def _retire(self, broker: str) -> None:
         """Use a soft link no more, and close it once everything on it has arrived."""
@@ -345,8 +343,8 @@ class MeshDesk:
             # What has come, its other end need not send another way.
             told = soft.channel.acknowledgement()
             frames = [Frame(0, told)] if told is not None else []
-            self._postroom.effect(Send(soft.connection, [*frames, Frame(0, Goodbye(reason))]))
-            self._postroom.effect(Close(soft.connection, reason))
+            self._turn.effect(Send(soft.connection, [*frames, Frame(0, Goodbye(reason))]))
+            self._turn.effect(Close(soft.connection, reason))
             self._connections.leave(soft.connection)  # its end is no news any more
             self._disconnected(soft)
 
@@ -396,7 +394,7 @@ class MeshDesk:
             self._close(before, "another connection has taken over")
         soft = self._new_soft(hello.name, None)
         self._enter(connection, soft, hello, admission)
-        self._postroom.aside(
+        self._turn.tell_connection(
             soft,
             Welcome(
                 PROTOCOL_VERSION,
@@ -420,7 +418,7 @@ class MeshDesk:
         usable = self._soft.closed(soft)
         soft.channel.disconnect()
         soft.line.clear()
-        self._postroom.forget(soft)
+        self._turn.forget(soft)
         if usable:
             self._planner.failed(soft.name)
             self._wanted -= {soft.name}

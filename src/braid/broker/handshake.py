@@ -2,7 +2,7 @@
 
 Every connection begins with a greeting. Until it is done nothing else is accepted from it, and it has
 only so long. Clients become a party of their own. Of brokers it is only found out here who they are: what
-becomes of their links, `LinkDesk` and `MeshDesk` decide.
+becomes of their links, `Links` and `Mesh` decide.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
-from braid.broker.admission import NOBODY, Admission, WrongTokens
-from braid.broker.on_link import NO_OFFER, Offer
+from braid.broker.access_review import NOBODY, Admission, WrongTokens
+from braid.broker.links import NO_OFFER, Offer
 from braid.broker.parties import Client
 from braid.broker.settings import checked_broker_id
 from braid.errors import (
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from braid.broker.dialling import Dialling
     from braid.broker.events import ClientLeft
     from braid.broker.identities import Identities
-    from braid.broker.on_link import LinkDesk
-    from braid.broker.on_mesh import MeshDesk
+    from braid.broker.links import Links
+    from braid.broker.mesh import Mesh
     from braid.broker.parties import Link, Party, SoftLink
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
     from braid.protocol.inputs import Opened
     from braid.protocol.messages import Message, SoftWord
 
-__all__ = ["Reception", "Visitor"]
+__all__ = ["Handshake", "Visitor"]
 
 NAME_LENGTH_MAX = 200
 SECRET_LENGTH_MAX = 1024
@@ -63,7 +63,7 @@ class Visitor:
     """The greeting of a soft link, while the word that proves it has not come yet."""
 
 
-class Reception:
+class Handshake:
     """Greets connections."""
 
     def __init__(
@@ -71,11 +71,11 @@ class Reception:
         incarnation: str,
         identities: Identities,
         access: AccessPolicy,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
         neighbours: Mapping[str, Link],
-        links: LinkDesk,
-        mesh: MeshDesk,
+        links: Links,
+        mesh: Mesh,
         dialling: Dialling,
         guard: Callable[..., None],
     ) -> None:
@@ -84,7 +84,7 @@ class Reception:
             incarnation: of this broker.
             identities: know whether a neighbour is who it says.
             access: who may do what.
-            postroom: where answers go.
+            turn: where answers go.
             connections: who is here.
             neighbours: the links by their names.
             links: take over the greetings of neighbours.
@@ -94,7 +94,7 @@ class Reception:
         """
         self._closed = False
         """Nobody new is let in."""
-        self._settings = postroom.settings
+        self._settings = turn.settings
         self._incarnation = incarnation
         self._identities = identities
         self.access = access
@@ -102,7 +102,7 @@ class Reception:
         self._wrong_tokens = WrongTokens()
         self.refused: dict[int, Visitor] = {}
         """Visitors that showed a wrong token and wait to hear so."""
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
         self._neighbours = neighbours
         self._links = links
@@ -121,16 +121,16 @@ class Reception:
         """A connection is there."""
         if opened.dialled is None:
             if self._closed:
-                self._postroom.refuse(opened.connection, "closing", "this broker is shutting down")
+                self._turn.refuse(opened.connection, "closing", "this broker is shutting down")
                 return
             if len(self._connections) >= self._settings.connections_max:
-                self._postroom.refuse(opened.connection, "limit", "this broker has too many connections")
+                self._turn.refuse(opened.connection, "limit", "this broker has too many connections")
                 return
         soft = opened.soft
         if soft and not self._mesh.awaits(opened.dialled):
-            self._postroom.effect(Close(opened.connection, "the soft link is not to be"))
+            self._turn.effect(Close(opened.connection, "the soft link is not to be"))
             return
-        visitor = self._connections.visitors[opened.connection] = Visitor(opened, self._postroom.now_us)
+        visitor = self._connections.visitors[opened.connection] = Visitor(opened, self._turn.now_us)
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
@@ -153,7 +153,7 @@ class Reception:
                 ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
                 returned=self._identities.returned() if not soft else {},
             )
-            self._postroom.effect(Send(opened.connection, [Frame(0, hello)]))
+            self._turn.effect(Send(opened.connection, [Frame(0, hello)]))
 
     def greeted(self, connection: int, message: Message) -> Party | None:
         """The first message of a visitor; returns the party it has become.
@@ -167,14 +167,14 @@ class Reception:
             if visitor.opened.soft:
                 return self._soft_welcomed(connection, visitor, visitor.opened.dialled, message)
             if isinstance(message, Refused):
-                self._postroom.note(
+                self._turn.note(
                     "error",
                     "a neighbour refuses the link",
                     address=visitor.opened.dialled,
                     code=message.code,
                     reason=message.reason,
                 )
-                self._postroom.effect(Close(connection, message.reason))
+                self._turn.effect(Close(connection, message.reason))
                 self._links.refused(visitor.opened.dialled, message)
                 return None
             if not isinstance(message, Welcome):
@@ -205,7 +205,7 @@ class Reception:
             return self._broker(connection, visitor, message)
         if message.role != "client":
             raise RemoteProtocolError(f"a role is 'client', 'broker' or 'soft', not {message.role!r}")
-        self._postroom.quotas.connect(principal, self._postroom.now_us)
+        self._turn.quotas.connect(principal, self._turn.now_us)
         self._clients_ever += 1
         client = Client(
             message.name,
@@ -213,13 +213,13 @@ class Reception:
             principal,
             RateLimiter(principal.limits, self.requests_of(principal)),
             self._settings.client,
-            self._postroom.changed,
+            self._turn.changed,
             message.secret,
             message.incarnation,
         )
         self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         client.channel.restart(message.credit)
-        self._postroom.aside(
+        self._turn.tell_connection(
             client,
             Welcome(
                 PROTOCOL_VERSION,
@@ -231,7 +231,7 @@ class Reception:
                 principal=principal.name if principal.name != ANONYMOUS else "",
             ),
         )
-        self._postroom.audit(
+        self._turn.audit(
             "info",
             "client connected",
             client=client.name,
@@ -242,7 +242,7 @@ class Reception:
 
     def _authenticated(self, visitor: Visitor, token: str | None, role: str) -> Principal | None:
         """Who it is; None if that was a wrong token, and the answer waits a little."""
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         certificate = visitor.opened.certificate
         visitor.admission = Admission(self.access.credential(token, certificate), role, certificate)
         try:
@@ -269,7 +269,7 @@ class Reception:
         for connection, visitor in list(self.refused.items()):
             if connection not in self._connections.visitors:
                 del self.refused[connection]  # it has gone
-            elif visitor.refusal is not None and visitor.refused_at_us <= self._postroom.now_us:
+            elif visitor.refusal is not None and visitor.refused_at_us <= self._turn.now_us:
                 del self.refused[connection]
                 due.append((connection, visitor.refusal))
         return due
@@ -298,8 +298,8 @@ class Reception:
         """A greeting has ended with a link."""
         if not resumed:
             key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
-            self._postroom.tell(link, Introduction(key, ticket))
-        self._postroom.audit("info", "link up", neighbour=link.name, resumed=resumed)
+            self._turn.tell(link, Introduction(key, ticket))
+        self._turn.audit("info", "link up", neighbour=link.name, resumed=resumed)
         return link
 
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
@@ -350,7 +350,7 @@ class Reception:
         if soft is None:
             # Its end is no news any more: the same address may have been dialled again by then.
             del self._connections.visitors[connection]
-            self._postroom.effect(Close(connection, "the soft link is not to be"))
+            self._turn.effect(Close(connection, "the soft link is not to be"))
         return soft
 
     def requests_of(self, principal: Principal) -> RequestRate:
@@ -364,9 +364,9 @@ class Reception:
     def left(self, event: ClientLeft) -> None:
         """A client has gone."""
         client = event.client
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         held = len(client.subscriptions)
-        self._postroom.quotas.leave(client.principal, held, client.own_publisher, now_us)
+        self._turn.quotas.leave(client.principal, held, client.own_publisher, now_us)
 
     def principal(self, name: str) -> Principal | None:
         """Whom a name stands for at present; None for nobody."""
@@ -374,7 +374,7 @@ class Reception:
 
     def overdue(self) -> list[int]:
         """Visitors that have taken too long."""
-        oldest = self._postroom.now_us - self._settings.handshake_us_max
+        oldest = self._turn.now_us - self._settings.handshake_us_max
         return [
             connection
             for connection, visitor in self._connections.visitors.items()

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
+    from braid.broker.turn import Turn
 
-__all__ = ["WORK_PER_TURN", "Turns"]
+__all__ = ["WORK_PER_TURN", "FairQueue"]
 
 # A unit is some twenty microseconds of an ordinary machine, so that a turn stays well below ten milliseconds.
 WORK_PER_TURN = 128
@@ -101,12 +101,12 @@ class _Line:
         return self.not_before_us if self.open else None
 
 
-class Turns:
+class FairQueue:
     """Handles frames, a bounded amount of work at a time."""
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         *,
         handler: Callable[[Party, type], Callable[[Any, Any], None]],
         batches: Callable[[Party, Sequence[Frame]], None],
@@ -118,9 +118,9 @@ class Turns:
     ) -> None:
         """
         Args:
-            postroom: where effects go.
+            turn: where effects go.
             handler: who handles a kind of message from a party.
-            batches: handles publications.
+            batches: accepts and handles publications.
             subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
             changing: called before anything that may change who gets what.
             check: complains about a party that asks for more than it takes.
@@ -128,7 +128,7 @@ class Turns:
                 says next waits.
             guard: runs something that a peer's mistake may end, which then ends that connection.
         """
-        self._postroom = postroom
+        self._turn = turn
         self._handler = handler
         self._batches = batches
         self._subscribe_link = subscribe_link
@@ -176,21 +176,21 @@ class Turns:
                 connection, line = next(iter(self._clients.items()))
                 self._clients.move_to_end(connection)
                 due_us = line.due_us
-                if due_us is not None and due_us <= self._postroom.now_us:
+                if due_us is not None and due_us <= self._turn.now_us:
                     ready = True
                     budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
         self._find_due()
 
     def review(self) -> None:
         """Go on not reading from those in line. So they are not silent, and hear that we are there."""
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         for connection, line in self.waiting.items():
-            self._postroom.effect(Pause(connection, self._rest_us))
+            self._turn.effect(Pause(connection, self._rest_us))
             party = line.party
-            if now_us - party.heard_at_us > self._postroom.settings.heartbeat_us:
+            if now_us - party.heard_at_us > self._turn.settings.heartbeat_us:
                 party.heard_at_us = now_us
                 if line.open:
-                    self._postroom.aside(party, Ping(now_us))
+                    self._turn.tell_connection(party, Ping(now_us))
         self._find_due()
 
     def writable(self, connection: int) -> None:
@@ -210,8 +210,13 @@ class Turns:
         self.forget(connection)
         if line is not None and isinstance(line.party, Client):
             channel = line.party.channel
-            new = [frame for frame in line.frames if frame.sequence and channel.accept(frame)]
-            self._batches(line.party, [frame for frame in new if isinstance(frame.body, PublicationBatch)])
+            for kind, run in groupby(line.frames, key=_kind):
+                if kind is PublicationBatch:
+                    self._batches(line.party, list(run))
+                else:
+                    for frame in run:
+                        if frame.sequence:
+                            channel.accept(frame)
 
     # One party.
 
@@ -226,14 +231,14 @@ class Turns:
             frames = list(islice(line.frames, FRAMES_PER_TURN))
             for _ in range(self._handle(line.party, frames, work_max)):
                 line.frames.popleft()
-            line.look_at_rate(self._postroom.now_us)
+            line.look_at_rate(self._turn.now_us)
 
         self._guard(connection, handle)
         if not line.frames and self.waiting.get(connection) is line:
             self.forget(connection)
             party = line.party
-            owed_us = party.limiter.owed_us(self._postroom.now_us) if isinstance(party, Client) else 0
-            self._postroom.effect(Pause(connection, owed_us))
+            owed_us = party.limiter.owed_us(self._turn.now_us) if isinstance(party, Client) else 0
+            self._turn.effect(Pause(connection, owed_us))
         return max(1, self.work - before)
 
     def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
@@ -241,9 +246,7 @@ class Turns:
         handled = self._handle_runs(party, frames, work_max)
         self._check(party)
         if party.channel.acknowledgement_waits:
-            if not party.line:
-                party.line.advance()
-            self._postroom.changed(party)
+            self._turn.arrived(party)
         return handled
 
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
@@ -257,7 +260,7 @@ class Turns:
                 fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
                 work_max -= work
                 self.work += work
-                self._batches(party, [frame for frame in run[:fitting] if party.channel.accept(frame)])
+                self._batches(party, run[:fitting])
                 if fitting < len(run):
                     return handled + fitting
             elif kind in _ROUTINE:
@@ -278,7 +281,7 @@ class Turns:
     def _fitting(self, party: Party, run: Sequence[Frame], work_max: int) -> int:
         """How many of these requests may be handled now."""
         if isinstance(party, Client):
-            if party.limiter.requests_owed_us(self._postroom.now_us) or not party.channel.writable:
+            if party.limiter.requests_owed_us(self._turn.now_us) or not party.channel.writable:
                 return 0
         elif isinstance(party, Link) and self._busy(party):
             return 0
@@ -287,7 +290,7 @@ class Turns:
             work_max -= _work_of(run[fitting])
             fitting += 1
         if isinstance(party, Client):
-            party.limiter.ask(fitting, self._postroom.now_us)
+            party.limiter.ask(fitting, self._turn.now_us)
         return fitting
 
     def _each(self, party: Party, kind: type, frames: Sequence[Frame]) -> None:
@@ -306,12 +309,12 @@ class Turns:
 
     def _begin(self, connection: int, party: Party) -> _Line:
         line = self.waiting[connection] = _Line(party)
-        line.look_at_rate(self._postroom.now_us)
+        line.look_at_rate(self._turn.now_us)
         if isinstance(party, Client):
             self._clients[connection] = line
         else:
             self._neighbours[connection] = line
-        self._postroom.effect(Pause(connection, self._rest_us))
+        self._turn.effect(Pause(connection, self._rest_us))
         return line
 
     def _stand_in_line(self, line: _Line, frames: Sequence[Frame]) -> None:
@@ -325,7 +328,7 @@ class Turns:
         self._find_due()
 
     def _find_due(self) -> None:
-        now_us = self._postroom.now_us
+        now_us = self._turn.now_us
         if self._neighbours:
             self.due_us = now_us
             return
@@ -335,7 +338,7 @@ class Turns:
     @property
     def _rest_us(self) -> int:
         """How long nothing is read from those in line, if nothing else is said: until the next review."""
-        return 3 * self._postroom.settings.heartbeat_us
+        return 3 * self._turn.settings.heartbeat_us
 
 
 def _runs(frames: Sequence[Frame]) -> Iterable[tuple[type, Sequence[Frame]]]:

@@ -1,4 +1,4 @@
-"""What goes out at the end of a turn, and who has to wait?
+"""The present turn of a broker: what it leads to, what goes out at its end, and who has to wait.
 
 Everything that is said to a party passes here. At the end of a turn each party that something changed
 for gets one write: what the channel lets out, and an acknowledgement if one is due.
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.events import LeftOut
-from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party, Release
+from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party
 from braid.broker.quotas import Quotas
+from braid.broker.settling import Settlement
 from braid.errors import RequestRefusedError
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
@@ -23,13 +24,16 @@ from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
 from braid.protocol.messages import Failed, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from braid.broker.events import ClientLeft, Events
     from braid.broker.settings import BrokerSettings
+    from braid.broker.settling import Pending
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
     from braid.protocol.messages import Acknowledgement, Message, Settled
 
-__all__ = ["REASON_LENGTH_MAX", "Counters", "Postroom"]
+__all__ = ["REASON_LENGTH_MAX", "Counters", "Turn"]
 
 # An error may quote a filter; so many characters of it are told.
 REASON_LENGTH_MAX = 4_096
@@ -74,8 +78,8 @@ class Counters:
     """Time spent matching them, where the driver lends a stopwatch."""
 
 
-class Postroom:
-    """Collects what a turn leads to."""
+class Turn:
+    """The turn that is going on: its time, its effects, the parties that changed, and the counters."""
 
     def __init__(self, settings: BrokerSettings, events: Events) -> None:
         self.settings = settings
@@ -83,9 +87,15 @@ class Postroom:
         self.counters = Counters()
         self.quotas = Quotas()
         """What each principal has of what it may have only so much of."""
+        self.settlement = Settlement()
+        """What becomes of those who wait until publications are safe."""
         self.now_us = 0
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
+        # Then what a channel keeps to send it again is a bound for what waits in it, too.
+        self._roomy = settings.link_queue_bytes_max >= max(
+            settings.link.resend_bytes_max, settings.client.resend_bytes_max
+        )
         self._changed: dict[Party, None] = {}
         self.unacknowledged: dict[Party, None] = {}
         """Those who are told in a while how far what they sent has come."""
@@ -94,7 +104,7 @@ class Postroom:
         self.deadline_us = 0
         """When the next turn is due at the latest."""
 
-    # What the desks say.
+    # What handlers say.
 
     def effect(self, effect: Effect) -> None:
         """Have the driver do something, in order with everything else."""
@@ -116,7 +126,7 @@ class Postroom:
             party.channel.offer(message)
         self._changed[party] = None
 
-    def aside(self, party: Party, message: Message) -> None:
+    def tell_connection(self, party: Party, message: Message) -> None:
         """Say something on a party's present connection only."""
         party.outside.append(message)
         self._changed[party] = None
@@ -134,7 +144,19 @@ class Postroom:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
                 self.deadline_us = min(self.deadline_us, self.acknowledge_at_us)
 
-    def offer(self, party: Party, body: Body, care: Release | None) -> None:
+    def arrived(self, party: Party) -> None:
+        """Frames have come from a party: it hears of that, at once if it must and otherwise later."""
+        channel = party.channel
+        if party.line.waiting:
+            party.line.advance()
+        else:
+            channel.settled = channel.received
+        if channel.due:
+            self._changed[party] = None
+        elif not channel.telling:
+            self.acknowledge_later(party)
+
+    def offer(self, party: Party, body: Body, care: Pending | None) -> None:
         """Put something in line that somebody may care for."""
         party.channel.offer(body, care)
         self._changed[party] = None
@@ -163,29 +185,50 @@ class Postroom:
 
     def pass_on(
         self,
-        party: Party,
-        batch: PublicationBatch,
-        care: Release | None,
+        parties: Sequence[Party],
+        copies: Sequence[tuple[PublicationBatch, Pending | None]],
         source: Party | None,
         source_class: int = 0,
     ) -> None:
-        """Put publications in line, and hold up their source if the party is behind.
+        """Send copies of publications to each of these, or put them in line there, and hold up their source
+        where one is behind.
 
-        `source_class` is the credit class in which they came from there. Nobody waits for a link because of
-        copies that may take any link: `has_room` says beforehand whether there is room for them.
+        All are of one class. Each party has a share of what is waited for. `source_class` is the credit class
+        in which they came. Nobody waits for a link because of copies that may take any link: `has_room` says
+        beforehand whether there is room for them.
         """
+        for _, pending in copies:
+            if pending is not None:
+                pending.share_out(parties)
+        for party in parties:
+            channel = party.channel
+            connection = party.connection
+            frames: list[Frame] = []
+            # What was said outside the channel, and what is said again, goes first.
+            if connection is not None and not (party.outside or party.again):
+                frames = channel.send(copies)
+                if frames:
+                    self.effects.append(Send(connection, frames))
+            if len(frames) < len(copies):
+                for batch, pending in copies[len(frames) :]:
+                    channel.offer(batch, pending)
+                self._changed[party] = None
+            elif not channel.unsettled_bytes and self._roomy:
+                continue  # too little was sent for the bound to matter
+            self._bound(party, copies[0][0].target, source, source_class)
+
+    def _bound(self, party: Party, target: int, source: Party | None, source_class: int) -> None:
+        """Keep what waits for a party within its bound."""
         channel = party.channel
-        channel.offer(batch, care)
-        self._changed[party] = None
         if isinstance(party, Client):
-            self._bound_client(party, batch.target, source, source_class)
-        elif not batch.target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
+            self._bound_client(party, target, source, source_class)
+        elif not target and channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
             if not channel.connected:
                 self._drop_oldest(channel)
             if channel.backlog_bytes_of(0) > self.settings.link_queue_bytes_max:
                 self._hold_up(source, source_class, party)
 
-    def _drop_oldest(self, channel: Channel[Release]) -> None:
+    def _drop_oldest(self, channel: Channel[Pending]) -> None:
         """Keep what is not acknowledged delivery within the bound of a link that is down."""
         others_bytes = channel.waiting_bytes - channel.waiting_bytes_of(0)
         kept_bytes = channel.backlog_bytes_of(0) - channel.waiting_bytes_of(0)
@@ -195,25 +238,6 @@ class Postroom:
     def has_room(self, party: Party) -> bool:
         """Whether a link has room for copies that may take any link. They have half as much as the others."""
         return party.channel.backlog_bytes_of(FREE) * 2 <= self.settings.link_queue_bytes_max
-
-    def pass_on_at_once(
-        self, party: Party, batch: PublicationBatch, source: Party | None, source_class: int = 0
-    ) -> None:
-        """The same for a single publication that nobody cares for: it is written by itself, now.
-
-        Only where nothing else is to be written to the party in this turn: the order must stay.
-        """
-        connection = party.connection
-        if connection is not None and party not in self._changed and not party.again:
-            channel = party.channel
-            backlog_bytes = channel.unacknowledged_bytes + channel.unsettled_bytes + batch.size
-            # Otherwise somebody may be held up.
-            if batch.target or backlog_bytes <= self.settings.link_queue_bytes_max:
-                frame = channel.send_at_once(batch)
-                if frame is not None:
-                    self.effects.append(Send(connection, [frame]))
-                    return
-        self.pass_on(party, batch, None, source, source_class)
 
     def _bound_client(self, client: Client, target: int, source: Party | None, source_class: int) -> None:
         channel = client.channel
@@ -309,22 +333,22 @@ class Postroom:
     def acknowledged(self, party: Party, message: Acknowledgement) -> None:
         """A peer says how far it has come."""
         received_before = party.channel.peer_received
-        for release in party.channel.acknowledged(message):
-            release()
+        for care in party.channel.acknowledged(message):
+            self.settlement.settle(care, party)
         self.caught_up(party, moves=party.channel.peer_received > received_before)
         self._changed[party] = None
 
     def settled_apart(self, party: Party, message: Settled) -> None:
         """A peer says that single frames are settled."""
-        for release in party.channel.settled_apart(message.frames):
-            release()
+        for care in party.channel.settled_apart(message.frames):
+            self.settlement.settle(care, party)
         self.caught_up(party)
 
     def client_left(self, event: ClientLeft) -> None:
         """What a client was to get is nobody's care any more."""
         self.forget(event.client)
-        for release in event.client.channel.abandon():
-            release()
+        for care in event.client.channel.abandon():
+            self.settlement.settle(care)
 
     # The end of a turn.
 
@@ -335,18 +359,22 @@ class Postroom:
             overdue, self.unacknowledged = self.unacknowledged, {}
             for party in overdue:
                 party.channel.telling = False
-                self._write(party, acknowledge=True)
+                frames = self._to_write(party, acknowledge=True)
+                if frames and party.connection is not None:
+                    self.effects.append(Send(party.connection, frames))
         while self._changed:
             changed, self._changed = self._changed, {}
+            # What else there is to say goes with publications that are on their way.
+            sends = {effect.connection: effect for effect in self.effects if type(effect) is Send}
             for party in changed:
-                self._write(party, acknowledge=party.channel.acknowledgement_due())
-        effects, self.effects = self.effects, []
-        return effects
-
-    def collect_at_once(self) -> list[Effect]:
-        """The same in a turn that brought nothing but publications to pass on, before anything was due."""
-        if self._changed:
-            return self.collect()
+                due = party.channel.acknowledgement_due()
+                frames = self._to_write(party, acknowledge=due)
+                if frames and party.connection is not None:
+                    send = sends.get(party.connection)
+                    if send is not None:
+                        send.frames = [*send.frames, *frames]
+                    else:
+                        self.effects.append(Send(party.connection, frames))
         effects, self.effects = self.effects, []
         return effects
 
@@ -356,8 +384,7 @@ class Postroom:
         for batch, care in left_out:
             self.leave_out(party, batch.publisher, batch.sequences.tolist(), max(map(len, batch.records())))
             self._events.tell(LeftOut(party, batch))
-            if care is not None:
-                care()
+            self.settlement.settle(care, party)
 
     def leave_out(self, party: Party, publisher: str, sequences: list[int], record_bytes: int) -> None:
         """Publications are too large for what a party reads."""
@@ -373,10 +400,11 @@ class Postroom:
             frame_bytes_max=party.channel.frame_bytes_max,
         )
 
-    def _write(self, party: Party, acknowledge: bool) -> None:
-        if party.connection is None:
-            return
+    def _to_write(self, party: Party, acknowledge: bool) -> list[Frame]:
+        """What waits for a party and can be written now."""
         frames: list[Frame] = []
+        if party.connection is None:
+            return frames
         if party.outside:
             frames.extend(Frame(0, message) for message in party.outside)
             party.outside.clear()
@@ -395,5 +423,4 @@ class Postroom:
             party.channel.telling = False
         elif party.channel.acknowledgement_waits:
             self.acknowledge_later(party)
-        if frames:
-            self.effects.append(Send(party.connection, frames))
+        return frames

@@ -16,7 +16,6 @@ import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import FREE, ON_TREE, Link
-from braid.broker.settling import shared_care
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
@@ -28,42 +27,42 @@ if TYPE_CHECKING:
     from braid.broker.delegations import Delegation
     from braid.broker.discards import Discards
     from braid.broker.events import CopyStranded, Event
-    from braid.broker.parties import Party, Release
-    from braid.broker.postroom import Postroom
+    from braid.broker.parties import Party
     from braid.broker.questions import Hops, Readiness
     from braid.broker.settling import Pending
+    from braid.broker.turn import Turn
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
     from braid.protocol import PublicationBatch
 
-__all__ = ["DelegatedDesk"]
+__all__ = ["DelegatedCopies"]
 
 # Copies for brokers that are not in sight yet. All that a few neighbours may send at once fits.
-LOBBY_BYTES_MAX = 64 * 1024 * 1024
+OUT_OF_SIGHT_BYTES_MAX = 64 * 1024 * 1024
 
 
-class DelegatedDesk:
+class DelegatedCopies:
     """Passes on copies for sets of destinations."""
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         links: Readiness,
         mesh: Hops,
         discards: Discards,
-        seen_on_tree: Callable[[str, int], bool],
+        seen_on_tree: DuplicateFilter,
     ) -> None:
-        """`seen_on_tree`: whether a publication has been here as a copy along the tree."""
+        """`seen_on_tree`: what has been here as a copy along the tree."""
         self._discards = discards
-        self._seen_on_tree = seen_on_tree
-        self.delivered = DuplicateFilter(window=postroom.settings.overtaking_max)
+        self.delivered = DuplicateFilter(window=turn.settings.overtaking_max)
         """What was delivered here for a set."""
-        self._postroom = postroom
+        self._seen_on_tree = seen_on_tree
+        self._turn = turn
         self._links = links
         self._mesh = mesh
-        self._lobby: list[tuple[PublicationBatch, Release | None, int]] = []
-        self._lobby_bytes = 0
-        self._bottleneck = Bottleneck("the lobby")
+        self._out_of_sight: list[tuple[PublicationBatch, Pending | None, int]] = []
+        self._out_of_sight_bytes = 0
+        self._bottleneck = Bottleneck("copies for brokers out of sight")
 
     # What enters as a set.
 
@@ -92,15 +91,22 @@ class DelegatedDesk:
                 some.append((digest, wanted))
         if not some:
             return [(packed_destinations(everywhere), None)] if everywhere else []
-        members: list[list[int]] = [list(everywhere) for _ in range(rows)]
-        for digest, wanted in some:
-            for row in wanted.tolist():
-                members[row].append(digest)
-        by_set: dict[bytes, list[int]] = {}
-        for row, digests in enumerate(members):
-            if digests:
-                by_set.setdefault(packed_destinations(digests), []).append(row)
-        return [(packed, np.array(chosen, np.int64)) for packed, chosen in by_set.items()]
+        # One column for each broker: rows that look the same have the same set.
+        wants = np.zeros((rows, len(some)), np.bool_)
+        for column, (_, wanted) in enumerate(some):
+            wants[wanted, column] = True
+        digests = [digest for digest, _ in some]
+        octets = np.packbits(wants, axis=1)
+        _, firsts, which = np.unique(octets, axis=0, return_index=True, return_inverse=True)
+        found: list[tuple[bytes, IntArray | None]] = []
+        for number in np.argsort(firsts).tolist():
+            members = everywhere + [
+                digests[column] for column in np.flatnonzero(wants[firsts[number]]).tolist()
+            ]
+            if members:
+                chosen = np.flatnonzero(which.reshape(-1) == number)
+                found.append((packed_destinations(members), chosen if len(chosen) < rows else None))
+        return found
 
     # What arrives as a set, or has just been made one.
 
@@ -148,7 +154,7 @@ class DelegatedDesk:
         if not free or hops >= HOPS_OF_SHORTCUTS_MAX:
             return [(party(hop), share, ON_TREE) for hop, share in delegation.hops]
         copies: list[tuple[Party, bytes, int]] = []
-        has_room = self._postroom.has_room
+        has_room = self._turn.has_room
         for hop, share in delegation.hops:
             link = party(hop)
             if has_room(link):
@@ -164,7 +170,7 @@ class DelegatedDesk:
         other in a circle, so it may fill a queue twice.
         """
         if target == ON_TREE and self._mesh.direction_of(source) == party.name:
-            bound = 2 * self._postroom.settings.link_queue_bytes_max
+            bound = 2 * self._turn.settings.link_queue_bytes_max
             return None if party.channel.backlog_bytes_of(ON_TREE) <= bound else source
         return source
 
@@ -178,11 +184,10 @@ class DelegatedDesk:
         for broker in doubles:
             link = self._mesh.on_the_way_to(broker)
             if link is not None:
-                care = pending.share() if pending is not None else None
                 digests = packed_destinations([digest_of(broker)])
                 onward = batch.readdressed(target=ON_TREE, further=True, route=digests)
                 held_up = self._waits_for(source, link, ON_TREE)
-                self._postroom.pass_on(link, onward, care, held_up, batch.target)
+                self._turn.pass_on((link,), [(onward, pending)], held_up, batch.target)
 
     def pass_on(
         self, source: Party, batch: PublicationBatch, route: bytes, pending: Pending | None, *, free: bool
@@ -193,123 +198,99 @@ class DelegatedDesk:
         for broker in delegation.destinations:
             mesh.sent(broker, len(batch))
         for party, share, target in self._copies(delegation, batch.hops, free=free):
-            self._postroom.counters.forwarded += len(batch)
-            care = pending.share() if pending is not None else None
+            self._turn.counters.forwarded += len(batch)
             onward = batch.readdressed(target=target, further=True, route=share)
             held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on(party, onward, care, held_up, batch.target)
+            self._turn.pass_on((party,), [(onward, pending)], held_up, batch.target)
         if delegation.unknown:
-            care = pending.share() if pending is not None else None
             waiting = batch.readdressed(target=FREE if free else ON_TREE, route=delegation.unknown)
-            self._wait(waiting, care, self._postroom.now_us)
-            if self._lobby_bytes > LOBBY_BYTES_MAX:
+            self._wait(waiting, pending, self._turn.now_us)
+            if self._out_of_sight_bytes > OUT_OF_SIGHT_BYTES_MAX:
                 self._bottleneck.hold_up(source)
-
-    def pass_on_one(self, source: Party, batch: PublicationBatch, route: bytes, *, free: bool) -> None:
-        """The same for a single publication that nobody waits for."""
-        mesh = self._mesh
-        delegation = self._split(route, batch.hops, free=free)
-        if delegation.unknown:
-            self.pass_on(source, batch, route, None, free=free)
-            return
-        for broker in delegation.destinations:
-            mesh.sent(broker, 1)
-        for party, share, target in self._copies(delegation, batch.hops, free=free):
-            self._postroom.counters.forwarded += 1
-            onward = batch.readdressed(target=target, further=True, route=share)
-            held_up = self._waits_for(source, party, target)
-            self._postroom.pass_on_at_once(party, onward, held_up, batch.target)
 
     def stranded(self, event: CopyStranded) -> None:
         """The link that a copy waited for is no more."""
         self.again(event.batch, event.care)
 
-    def again(self, batch: PublicationBatch, care: Release | None, since_us: int | None = None) -> None:
-        """The link that took this copy has gone, or it has waited since then: its set is split anew."""
+    def again(self, batch: PublicationBatch, care: Pending | None, since_us: int | None = None) -> None:
+        """The link that took this copy has gone, or it has waited since then: its set is split anew.
+
+        Those who take over have shares of what is waited for, beside the one that there was.
+        """
         free = bool(batch.target)
         delegation = self._split(batch.route, batch.hops, free=free)
-        copies = self._copies(delegation, batch.hops, free=free)
-        unknown = delegation.unknown
-        if not copies and not unknown:
-            if care is not None:
-                care()
-            return
-        cares = iter(shared_care(care, len(copies) + bool(unknown)))
-        for party, share, target in copies:
+        for party, share, target in self._copies(delegation, batch.hops, free=free):
             readdressed = batch.readdressed(target=target, route=share)
-            self._postroom.pass_on(party, readdressed, next(cares), None)
+            self._turn.pass_on((party,), [(readdressed, care)], None)
+        unknown = delegation.unknown
         if unknown:
-            since_us = self._postroom.now_us if since_us is None else since_us
-            self._wait(batch.readdressed(target=batch.target, route=unknown), next(cares), since_us)
+            since_us = self._turn.now_us if since_us is None else since_us
+            self._wait(batch.readdressed(target=batch.target, route=unknown), care, since_us)
 
     def leave(self, party: Party) -> None:
         """The connection to a neighbour was given up: what may take any link takes another, if it can."""
         if isinstance(party, Link):
             for batch, care in party.channel.withdraw_waiting(FREE):
                 self.again(batch, care)
+                self._turn.settlement.settle(care, party)
 
     # What is done here.
 
     def _not_delivered(self, source: Party, batch: PublicationBatch) -> PublicationBatch | None:
         """The rows that clients here have not had."""
-        publisher = batch.publisher
-        fresh: list[int] = []
-        gone: list[int] = []
-        for row, sequence in enumerate(_sequences(batch)):
-            if self._seen_on_tree(publisher, sequence):
-                continue
-            if self.delivered.is_new(publisher, sequence):
-                fresh.append(row)
-            else:
-                gone.append(sequence)
-        if gone:
-            self._discards.further_in(source, batch, self.delivered, gone)
-        self._postroom.counters.duplicates += len(batch) - len(fresh)
-        if not fresh:
-            return None
-        return batch if len(fresh) == len(batch) else batch.select(np.array(fresh, np.int64))
+        unseen = self._without(self._seen_on_tree, batch)
+        fresh = None
+        if unseen is not None:
+            rows = self.delivered.new_in(unseen)
+            fresh = unseen if rows is None else _selected(unseen, rows)
+            if rows is not None:
+                gone = np.setdiff1d(unseen.sequences, unseen.sequences[rows])
+                self._discards.further_in(source, batch, self.delivered, gone.tolist())
+        self._turn.counters.duplicates += len(batch) - (fresh.count if fresh is not None else 0)
+        return fresh
 
     def not_delivered_for_a_set(self, batch: PublicationBatch) -> PublicationBatch | None:
         """Of a copy along the tree, the rows that clients here have not had for a set."""
+        return self._without(self.delivered, batch)
+
+    def _without(self, seen: DuplicateFilter, batch: PublicationBatch) -> PublicationBatch | None:
+        """The rows that were not seen there."""
         publisher = batch.publisher
-        if self.delivered.highest(publisher) is None:
+        if batch.count == 1:
+            return None if seen.has(publisher, batch.first) else batch
+        if seen.highest(publisher) is None:
             return batch
-        fresh = [
-            row
-            for row, sequence in enumerate(_sequences(batch))
-            if not self.delivered.has(publisher, sequence)
-        ]
-        if not fresh:
-            return None
-        return batch if len(fresh) == len(batch) else batch.select(np.array(fresh, np.int64))
+        return _selected(batch, np.flatnonzero(~seen.has_rows(publisher, batch.sequences)))
 
     # What is for brokers out of sight.
 
-    def _wait(self, batch: PublicationBatch, care: Release | None, since_us: int) -> None:
+    def _wait(self, batch: PublicationBatch, care: Pending | None, since_us: int) -> None:
         # Whoever made the set may have heard of a new broker sooner than we do.
-        over = self._postroom.now_us - since_us >= self._postroom.settings.recovery_us_max
-        if (over and self._knows_all()) or (care is None and self._lobby_bytes > LOBBY_BYTES_MAX):
+        over = self._turn.now_us - since_us >= self._turn.settings.recovery_us_max
+        if (over and self._knows_all()) or (
+            care is None and self._out_of_sight_bytes > OUT_OF_SIGHT_BYTES_MAX
+        ):
             # They have left the network, and their subscriptions with them.
-            self._postroom.counters.dropped += len(batch)
-            if care is not None:
-                care()
+            self._turn.counters.dropped += len(batch)
             return
-        self._lobby.append((batch, care, since_us))
-        self._lobby_bytes += batch.size
+        self._out_of_sight.append((batch, care.share() if care is not None else None, since_us))
+        self._out_of_sight_bytes += batch.size
 
     def look_again(self, _: Event | None = None) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
-        waiting, self._lobby = self._lobby, []
-        self._lobby_bytes = 0
+        waiting, self._out_of_sight = self._out_of_sight, []
+        self._out_of_sight_bytes = 0
         for batch, care, since_us in waiting:
             self.again(batch, care, since_us)
-        if self._lobby_bytes * 2 <= LOBBY_BYTES_MAX:
-            self._postroom.open(self._bottleneck)
+            self._turn.settlement.settle(care)
+        if self._out_of_sight_bytes * 2 <= OUT_OF_SIGHT_BYTES_MAX:
+            self._turn.open(self._bottleneck)
 
     def _knows_all(self) -> bool:
         return self._links.ready and not self._links.holding
 
 
-def _sequences(batch: PublicationBatch) -> list[int]:
-    # Most have one row, which needs no array.
-    return [batch.first] if batch.count == 1 else batch.sequences.tolist()
+def _selected(batch: PublicationBatch, rows: IntArray) -> PublicationBatch | None:
+    if not len(rows):
+        return None
+    return batch if len(rows) == len(batch) else batch.select(rows)

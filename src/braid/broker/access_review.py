@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Principal
     from braid.broker.connections import Connections
-    from braid.broker.on_durable import DurableDesk
-    from braid.broker.on_subscribe import SubscriptionDesk
+    from braid.broker.durable_logs import DurableLogs
+    from braid.broker.handshake import Handshake
     from braid.broker.parties import Party
-    from braid.broker.postroom import Postroom
-    from braid.broker.reception import Reception
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
     from braid.language import Filter
     from braid.protocol.inputs import Reconfigured
     from braid.protocol.messages import Ask
 
-__all__ = ["NOBODY", "AccessDesk", "Admission", "WrongTokens"]
+__all__ = ["NOBODY", "AccessReview", "Admission", "WrongTokens"]
 
 # The answer to the second wrong token from an address waits so long; it doubles with each further one.
 WRONG_TOKEN_US = 100_000
@@ -98,33 +98,33 @@ def _address(remote: str) -> str:
     return host
 
 
-class AccessDesk:
+class AccessReview:
     """Sees to it that only those stay who may."""
 
     def __init__(
         self,
-        postroom: Postroom,
+        turn: Turn,
         connections: Connections,
-        reception: Reception,
-        subscriptions: SubscriptionDesk,
-        durables: DurableDesk,
+        handshake: Handshake,
+        subscriptions: Subscriptions,
+        durables: DurableLogs,
         *,
         send_away: Callable[[int, str, str], None],
         end: Callable[[int], None],
     ) -> None:
         """
         Args:
-            postroom: where answers and effects go.
+            turn: where answers and effects go.
             connections: who is here, and by what they were let in.
-            reception: knows who may do what.
+            handshake: knows who may do what.
             subscriptions: of clients.
             durables: logs, whose owners may hear more or less than before.
             send_away: ends a connection with a code and a reason.
             end: takes note of the end of a connection.
         """
-        self._postroom = postroom
+        self._turn = turn
         self._connections = connections
-        self._reception = reception
+        self._handshake = handshake
         self._subscriptions = subscriptions
         self._durables = durables
         self._send_away = send_away
@@ -137,32 +137,28 @@ class AccessDesk:
         """An operator wants access file and certificates read again."""
         self._tokens += 1
         self._asked[self._tokens] = (client, message.request)
-        self._postroom.effect(Reload(self._tokens))
+        self._turn.effect(Reload(self._tokens))
 
     def reconfigured(self, stimulus: Reconfigured) -> None:
         """Access file and certificates were read again, or could not be."""
         asker = self._asked.pop(stimulus.token, None)
         if stimulus.problem:
-            self._postroom.audit(
-                "error", "reload failed, everything stays as it was", reason=stimulus.problem
-            )
+            self._turn.audit("error", "reload failed, everything stays as it was", reason=stimulus.problem)
         else:
             gone = self._use(stimulus)
-            self._postroom.audit("info", "reloaded", connections_ended=gone)
+            self._turn.audit("info", "reloaded", connections_ended=gone)
         if asker is not None and asker[0].connection is not None:
             client, request = asker
             if stimulus.problem:
                 error = RequestRefusedError(f"nothing has changed: {stimulus.problem}", "configuration")
-                self._postroom.fail(client, request, error)
+                self._turn.fail(client, request, error)
             else:
-                broker = self._postroom.settings.broker_id
-                self._postroom.tell(
-                    client, Done(request, f'{{"broker":"{broker}","connections_ended":{gone}}}')
-                )
+                broker = self._turn.settings.broker_id
+                self._turn.tell(client, Done(request, f'{{"broker":"{broker}","connections_ended":{gone}}}'))
 
     def review(self) -> None:
         """Send away those whose tokens have expired."""
-        access = self._reception.access
+        access = self._handshake.access
         if access.expiries:
             for connection, party in list(self._connections.parties.items()):
                 admission = self._connections.admissions.get(connection)
@@ -173,7 +169,7 @@ class AccessDesk:
         """Let the new policy count; returns how many connections have ended."""
         before = len(self._connections.parties)
         if stimulus.access is not None:
-            self._reception.use_access(stimulus.access)
+            self._handshake.use_access(stimulus.access)
         for connection, party in list(self._connections.parties.items()):
             admission = self._connections.admissions.get(connection, NOBODY)
             if stimulus.certificates_changed and admission.certificate is not None:
@@ -188,9 +184,9 @@ class AccessDesk:
 
     def _readmitted(self, connection: int, party: Party, admission: Admission) -> Principal | None:
         """Whoever this is at present; None if it has been sent away."""
-        access = self._reception.access
+        access = self._handshake.access
         try:
-            principal = access.readmit(admission.credential, admission.role, self._postroom.now_us)
+            principal = access.readmit(admission.credential, admission.role, self._turn.now_us)
             if isinstance(party, Client):
                 if principal.name != party.principal.name:
                     raise RequestRefusedError("this is somebody else's now", "authentication")
@@ -206,7 +202,7 @@ class AccessDesk:
         former, client.principal = client.principal, principal
         if former == principal:
             return
-        client.limiter = RateLimiter(principal.limits, self._reception.requests_of(principal))
+        client.limiter = RateLimiter(principal.limits, self._handshake.requests_of(principal))
         grant, before = principal.grant, former.grant
         tables = self._subscriptions.tables
         beyond = (
@@ -227,9 +223,9 @@ class AccessDesk:
 
     def _ask_to_come_again(self, connection: int, reason: str) -> None:
         party = self._connections.parties[connection]
-        self._postroom.audit("info", "asked to come again", party=party.name, reason=reason)
-        self._postroom.effect(Send(connection, [Frame(0, Goodbye(reason))]))
-        self._postroom.effect(Close(connection, reason))
+        self._turn.audit("info", "asked to come again", party=party.name, reason=reason)
+        self._turn.effect(Send(connection, [Frame(0, Goodbye(reason))]))
+        self._turn.effect(Close(connection, reason))
         self._end(connection)
 
 

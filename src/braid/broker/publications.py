@@ -1,0 +1,596 @@
+"""What happens when publications arrive?
+
+All batches of one read are routed together: repeats are dropped, one match call says which way their rows
+go, and everybody on that way gets its rows as the bytes they came in. A single publication is the case of one
+batch with one row.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from braid.broker.joining import joined
+from braid.broker.parties import Client, Link
+from braid.broker.refusals import Refusals
+from braid.broker.settling import Pending, Unsettled, WaitingFor
+from braid.broker.ways import Ways, chosen_rows
+from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
+from braid.language.values import Range
+from braid.protocol import PublicationBatch
+from braid.protocol.effects import Pause
+from braid.protocol.messages import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from braid.broker.delegated_copies import DelegatedCopies
+    from braid.broker.discards import Discards
+    from braid.broker.durable_logs import DurableLogs
+    from braid.broker.events import AnythingExpected, ClientLeft, SoftLinkLost
+    from braid.broker.parties import Party
+    from braid.broker.questions import Hops, Readiness
+    from braid.broker.subscriptions import Subscriptions
+    from braid.broker.turn import Turn
+    from braid.broker.ways import Arrival, Rows, Source, Way
+    from braid.matching import FilterIndex
+    from braid.matching.columns import IntArray
+    from braid.protocol import Frame
+    from braid.protocol.duplicates import DuplicateFilter
+
+__all__ = ["UNROUTED", "Publications"]
+
+UNROUTED = "unrouted"
+"""Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
+
+# Publications of clients that left before these were routed. All of a few clients' windows fit.
+LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
+
+# Numbers in one message about frames that are settled apart.
+SETTLED_FRAMES_MAX = 10_000
+
+
+class Publications:
+    """Routes publications."""
+
+    def __init__(
+        self,
+        hops_max: int,
+        turn: Turn,
+        subscriptions: Subscriptions,
+        durables: DurableLogs,
+        links: Readiness,
+        mesh: Hops,
+        delegated: DelegatedCopies,
+        seen: DuplicateFilter,
+        unsettled: Unsettled,
+        from_sets: Unsettled,
+        discards: Discards,
+        stopwatch: Callable[[], int] | None,
+    ) -> None:
+        """
+        Args:
+            hops_max: links that a publication may cross.
+            turn: where copies go.
+            subscriptions: say who wants what.
+            durables: the logs of this broker.
+            links: whether the interest of everybody is known.
+            mesh: where publications go next.
+            delegated: passes on copies for sets of brokers.
+            seen: what has been here as a copy along the tree.
+            unsettled: where those copies came from, until they are settled.
+            from_sets: where copies for sets came from; nothing that comes again waits for these.
+            discards: tells publishers what went nowhere.
+            stopwatch: nanoseconds, for statistics.
+        """
+        self.seen = seen
+        self.ways = Ways(turn.counters, subscriptions.tables, mesh, delegated, self._needs_no_look, stopwatch)
+        self._hops_max = hops_max
+        self._turn = turn
+        self._subscriptions = subscriptions
+        self._durables = durables
+        self._links = links
+        self._mesh = mesh
+        self._delegated = delegated
+        self._is_new = self.seen.is_new
+        self._refusals = Refusals(turn)
+        self._left_behind: list[Client] = []
+        self._unsettled = unsettled
+        self._unsettled_here = Unsettled()
+        self._from_sets = from_sets
+        self._settle = turn.settlement.settle
+        turn.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
+        turn.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
+        self.discards = discards
+
+    # Arrivals.
+
+    def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> bool:
+        """Route what has come, if it is one batch from which nothing else can follow.
+
+        Otherwise nothing has happened yet, and False is returned: several batches may be too much for a turn.
+        """
+        batch: Any = frames[0][1] if len(frames) == 1 else None
+        client = source.client
+        if type(batch) is not PublicationBatch or (
+            client is not None and (client.unrouted or not source.simple)
+        ):
+            return False
+        way = None
+        if client is None and batch.count == 1 and not (batch.flags or batch.route):
+            # Mostly its way is known from others that match the same.
+            way = source.ways.get(batch.memo)
+        party = source.party
+        channel = source.channel
+        self._turn.now_us = now_us
+        party.heard(now_us)
+        if way is None or batch.hops >= self._hops_max:
+            self._arrived(source, frames)
+        elif channel.accept(frames[0]):
+            if self._is_new(batch.publisher, batch.first):
+                way.uses += 1
+                for links, _ in way.links:
+                    self._turn.pass_on(links, ((batch.onward(), None),), party)
+                if way.more:
+                    self._follow_further(party, ((batch, None),), way)
+            else:
+                self._new_part(party, batch, np.empty(0, np.int64), None)
+        if channel.due or not channel.telling or party.line.waiting:
+            self._turn.arrived(party)
+        else:
+            channel.settled = channel.received
+        return True
+
+    def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
+        """Publications have come from somebody."""
+        self._arrived(self.ways.source(party), frames)
+
+    def _arrived(self, source: Source, frames: Sequence[Frame]) -> None:
+        accept = source.channel.accept
+        if len(frames) == 1:
+            batches: Iterable[tuple[int, Any]] = frames if accept(frames[0]) else ()
+        else:
+            batches = joined([frame for frame in frames if accept(frame)])
+        if source.client is not None:
+            self._from_client(source.client, batches)
+            return
+        arrivals: list[Arrival] = []
+        delegated = False
+        for sequence, batch in batches:
+            pending = None
+            if batch.flags and batch.acknowledged:
+                # Whoever waits for it waits from the moment it has arrived.
+                pending = source.party.line.enter(sequence)
+            if batch.route:
+                delegated = True
+                if pending is not None:
+                    pending.apart = _session(source.party)
+            arrivals.append((batch, pending))
+        if delegated:
+            self._some_delegated(source, arrivals)
+        else:
+            self._route(source, arrivals)
+
+    def _needs_no_look(self, client: Client) -> bool:
+        """Whether a client may publish whatever it likes, and somebody may want it."""
+        return client.principal.publishes_anything and self.expects_anything
+
+    # From clients.
+
+    def _from_client(self, client: Client, frames: Iterable[tuple[int, PublicationBatch]]) -> None:
+        """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
+        rows = size = 0
+        for _, batch in frames:
+            rows += batch.count
+            size += batch.size
+        wait_us = client.limiter.take(rows, size, self._turn.now_us)
+        if wait_us and client.connection is not None:
+            self._turn.effect(Pause(client.connection, wait_us))
+        self._turn.counters.published += rows
+        kept = bool(client.unrouted)
+        # What is kept is read now, so that nobody else has to answer for a mistake in it.
+        unseen = not kept and self._needs_no_look(client)
+        checked = [
+            self._checked(client, batch, _pending(client, sequence, batch), unseen=unseen)
+            for sequence, batch in frames
+        ]
+        self._refusals.audit(client)
+        self._durables.publishes(client)
+        client.unrouted.extend(checked)
+        if not kept:
+            self.release(client)
+        if client.unrouted:
+            # Without further credit, what is kept stays within the window that the client has.
+            client.channel.hold_credit(UNROUTED)
+            arrived = client.unrouted[-len(checked) :]
+            client.unrouted[-len(checked) :] = [
+                (self.discards.kept(client, batch), pending) for batch, pending in arrived
+            ]
+
+    def release(self, client: Client) -> None:
+        """Route what was kept, as soon as everybody knows that it may come."""
+        if not client.unrouted or not self._links.ready:
+            return
+        try:
+            expected = self._expected(client, client.unrouted)
+        except PublicationError:
+            client.unrouted = [
+                (self._refusals.possible(client, batch), pending) for batch, pending in client.unrouted
+            ]
+            expected = self._expected(client, client.unrouted)
+        if expected:
+            self._route_kept(client)
+        elif not client.advertising or client.connection is None:
+            # (One that has gone has taken its advertisements with it.)
+            self._subscriptions.announce_anything(client)
+
+    def expected(self, event: AnythingExpected) -> None:
+        """Everybody knows that anything may be published here."""
+        self._route_kept(event.client)
+
+    def _route_kept(self, client: Client) -> None:
+        kept, client.unrouted = client.unrouted, []
+        if client.channel.release_credit(UNROUTED):
+            self._turn.changed(client)
+        if kept:
+            self._route(self.ways.source(client), kept)
+
+    def client_left(self, event: ClientLeft) -> None:
+        """A client has gone: what it published and is not routed yet is kept until it can be.
+
+        It may have heard that it was received.
+        """
+        client = event.client
+        if not client.unrouted:
+            return
+        self._left_behind = [each for each in self._left_behind if each.unrouted]
+        size = sum(batch.size for each in (*self._left_behind, client) for batch, _ in each.unrouted)
+        if size <= LEFT_BEHIND_BYTES_MAX:
+            self._left_behind.append(client)
+            return
+        rows = sum(len(batch) for batch, _ in client.unrouted)
+        client.unrouted.clear()
+        self._turn.note(
+            "warning", "publications of a client that left were dropped", client=client.name, count=rows
+        )
+
+    def release_all(self, clients: Iterable[Client]) -> None:
+        """Publications are accepted from now on; some may have come already, also from those who left."""
+        for client in (*self._left_behind, *clients):
+            self.release(client)
+
+    @property
+    def unrouted(self) -> bool:
+        """Whether clients that have gone have left something behind that is not routed yet."""
+        return any(client.unrouted for client in self._left_behind)
+
+    @property
+    def expects_anything(self) -> bool:
+        """Whether subscriptions to all publications there can be have found their way here."""
+        return self._links.ready and (self._subscriptions.universal or not self._links.links)
+
+    def _expected(self, client: Client, arrivals: Sequence[Arrival]) -> bool:
+        """Whether subscriptions to these publications have found their way here."""
+        if self.expects_anything:
+            return True
+        if client.advertised is None or client.advertising or client.connection is None:
+            return False
+        return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
+
+    def _checked(
+        self, client: Client, batch: PublicationBatch, pending: Pending | None, *, unseen: bool
+    ) -> Arrival:
+        """The batch without the rows that this client may not publish; it hears which and why.
+
+        `unseen`: there can be no such rows.
+        """
+        if not client.owns(batch.publisher):
+            # A publisher's numbers say what is a repetition: nobody may use another's.
+            raise RemoteProtocolError(
+                f"publishers of {client.name!r} are called {client.publishers}, not {batch.publisher!r}"
+            )
+        if batch.hops or batch.route:
+            raise RemoteProtocolError("a client's publications have crossed no link")
+        if batch.publisher != client.own_publisher:
+            try:
+                self._turn.quotas.require_publisher(client.principal, batch.publisher, self._turn.now_us)
+            except RequestRefusedError as error:
+                self._refusals.refuse(client, batch, np.arange(len(batch)), error.code, str(error))
+                return batch.select(np.empty(0, np.int64)), pending
+            client.own_publisher = batch.publisher
+        if unseen:
+            return batch, pending
+        try:
+            permitted = client.principal.permitted_rows(batch.attributes())
+        except PublicationError:
+            batch = self._refusals.possible(client, batch)
+            permitted = client.principal.permitted_rows(batch.attributes())
+        attributes = batch.attributes()
+        if permitted is not None and not permitted.all():
+            refused = np.flatnonzero(~permitted)
+            refusal = client.principal.refused_publication(attributes[int(refused[0])])
+            self._refusals.refuse(client, batch, refused, refusal.code, str(refusal))
+            batch = batch.select(np.flatnonzero(permitted))
+        return batch, pending
+
+    # From links.
+
+    def _some_delegated(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        for delegated, run in groupby(arrivals, key=_has_route):
+            if delegated:
+                for batch, pending in run:
+                    self._delegated_arrived(source.party, batch, pending)
+            else:
+                self._route(source, list(run))
+
+    def _frame_settled(self, pending: Pending) -> None:
+        """All of a frame is settled: whoever sent it hears so.
+
+        Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
+        each other for ever; along the tree that cannot be. So each is told by itself. What is behind such a
+        copy does not wait for it either, or what keeps to the tree would wait for what does not:
+        `SettleLine.done_apart`.
+        """
+        party = pending.party
+        if party is not None:
+            party.line.done(pending)
+            if pending.apart == _session(party) and pending.key > party.channel.settled:
+                self._turn.tell(party, Settled([pending.key]))
+        self._unsettled.forget(pending)
+        self._from_sets.forget(pending)
+
+    def _settle_all(self, pending: Pending | None) -> None:
+        """Everybody concerned has been found, and has a share of what is waited for."""
+        if pending is not None:
+            self._settle(pending.here)
+            self._settle(pending)
+
+    def tell_apart(self, party: Party) -> None:
+        """Tell which frames are settled behind one that has been waited for too long."""
+        frames = party.line.done_apart()
+        for first in range(0, len(frames), SETTLED_FRAMES_MAX):
+            self._turn.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
+
+    def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+        self._turn.counters.received += batch.count
+        if pending is not None:
+            self._from_sets.enter(batch, pending)
+        if batch.hops >= self._hops_max:
+            self._looped(link, batch)
+        elif pending is None:
+            self._delegated.arrived(link, batch, None, self._deliver_here)
+        else:
+            earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
+            if self._delegated.arrived(link, batch, pending, self._deliver_here):
+                # What was delivered here before may not be safe yet.
+                for first in earlier:
+                    pending.wait_for(first)
+        self._settle(pending)
+
+    def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
+        """A copy for a set of brokers, of which this is one."""
+        arrivals: list[Arrival] = [(batch, pending)]
+        self._wait_here(batch, pending)
+        try:
+            way = self.ways.here(arrivals)
+        except PublicationError:
+            arrivals = self._without_impossible(source, arrivals)
+            way = self.ways.here(arrivals)
+        self._hand_over(source, arrivals, way, delegated=True)
+        if pending is not None:
+            self._settle(pending.here)
+
+    def _wait_here(self, batch: PublicationBatch, pending: Pending | None) -> None:
+        """Wait for destinations of this broker by themselves.
+
+        A copy for a set of brokers that comes again is safe when they have it, wherever else the first copy
+        still has to go. Waiting for all of that could go in a circle, because such copies cross the network
+        in any direction.
+        """
+        if pending is not None and self._mesh.sees_far:
+            here = pending.here = Pending(WaitingFor.HERE, pending.party)
+            pending.wait_for(here)
+            # What was delivered here for another copy may not be safe yet.
+            for earlier in self._unsettled_here.of(batch.publisher, batch.sequences):
+                here.wait_for(earlier)
+            self._unsettled_here.enter(batch, here)
+
+    def back_to_the_tree(self, event: SoftLinkLost) -> None:
+        """A soft link has gone: what it may not have delivered goes the primary way."""
+        soft = event.soft
+        for batch, care in soft.channel.withdraw():
+            if batch.route:
+                self._delegated.again(batch, care)
+            else:
+                # Without that way its broker has left, and with it those it stood for.
+                link = self._mesh.way_back(soft)
+                self._turn.pass_on([link] if link is not None else [], [(batch, care)], None)
+            self._settle(care, soft)
+
+    # For both.
+
+    def _route(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let what is new of these go its way."""
+        fresh: list[Arrival] = []
+        for arrival in arrivals:
+            batch, pending = arrival
+            rows = self.seen.new_in(batch)
+            if rows is not None or batch.hops >= self._hops_max:
+                new = self._new_part(source.party, batch, rows, pending)
+                if new is None:
+                    continue
+                batch, pending = arrival = new, pending
+            if pending is not None:
+                self._unsettled.enter(batch, pending)
+                self._wait_here(batch, pending)
+            fresh.append(arrival)
+        if self._links.holding:
+            self._go_and_be_kept(source, fresh)
+        elif fresh:
+            self._go(source, fresh)
+
+    def _new_part(
+        self, source: Party, batch: PublicationBatch, rows: Rows, pending: Pending | None
+    ) -> PublicationBatch | None:
+        """The rows of a batch that are new, if they may go on."""
+        if rows is not None:
+            self._repeated(source, batch, rows, pending)
+            batch = batch.select(rows)
+        if batch.count and batch.hops < self._hops_max:
+            return batch
+        if batch.count:
+            self._turn.counters.received += batch.count
+            self._looped(source, batch)
+        self._settle(pending)
+        return None
+
+    def _repeated(
+        self, source: Party, batch: PublicationBatch, fresh: IntArray, pending: Pending | None
+    ) -> None:
+        """All rows of a batch but these have been here before."""
+        repeated = len(batch) - len(fresh)
+        if not repeated:
+            return
+        self._turn.counters.received += repeated
+        self._turn.counters.duplicates += repeated
+        gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
+        self.discards.here(source, batch, gone.tolist())
+        if pending is not None:
+            # A repeated publication is settled when its first copy is, not before; whoever sends it does
+            # not wait for what is on its own side.
+            for earlier in self._unsettled.of(batch.publisher, batch.sequences):
+                pending.wait_beside(source, earlier)
+
+    def _looped(self, source: Party, batch: PublicationBatch) -> None:
+        self._turn.counters.looped += len(batch)
+        self.discards.looped(source, batch)
+        self._turn.note(
+            "error", "publications crossed too many links", publisher=batch.publisher, hops=batch.hops
+        )
+
+    def _go_and_be_kept(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications go their way while somebody's interest is not known.
+
+        They go one batch after the other: what is kept for such a link whether it matches or not must not
+        come behind what follows it.
+        """
+        for batch, pending in arrivals:
+            # All rows are kept, also those that matching may not look at.
+            possible = self._without_impossible(source.party, [(batch, pending)])
+            if possible:
+                self._keep_for_unknown(source.party, possible)
+                self._go(source, possible)
+            else:
+                self._settle_all(pending)
+
+    def _go(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Let publications, all of them new, go their way."""
+        party = source.party
+        present = arrivals
+        holding = self._links.holding
+        try:
+            way = self.ways.of(source, present, holding)
+        except PublicationError:
+            present = self._without_impossible(party, arrivals)
+            way = self.ways.of(source, present, holding)
+        self._follow(party, present, way)
+        for _, pending in arrivals:
+            if pending is not None:
+                self._settle_all(pending)
+
+    def _follow(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give everybody on the way their rows."""
+        for links, rows in way.links:
+            copies: list[Arrival] = []
+            for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
+                copies.append((batch.onward(), pending))
+            self._turn.pass_on(links, copies, source)
+        if way.more:
+            self._follow_further(source, arrivals, way)
+
+    def _follow_further(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give their rows to everybody on the way but links."""
+        for route, rows in way.sets:
+            for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
+                self._delegated.pass_on(source, batch, route, pending, free=True)
+        if way.clients or way.logs:
+            self._hand_over(source, arrivals, way, delegated=False)
+
+    def _hand_over(self, source: Party, arrivals: Sequence[Arrival], way: Way, *, delegated: bool) -> None:
+        """Give clients and logs of this broker their rows.
+
+        `delegated`: they came for a set of brokers, so that they are known to be new here.
+        """
+        may_be_known = not delegated and len(self._delegated.delivered) > 0
+        counters = self._turn.counters
+        for clients, number, rows in way.clients:
+            some = arrivals if rows is None else chosen_rows(arrivals, rows)
+            copies: list[Arrival] = []
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                counters.delivered += batch.count * len(clients)
+                copies.append((batch.delivery(number), None if pending is None else pending.here or pending))
+            if copies:
+                self._turn.pass_on(clients, copies, source, arrivals[0][0].target)
+        for log, rows in way.logs:
+            some = arrivals if rows is None else chosen_rows(arrivals, rows)
+            for batch, pending in self._not_delivered(some) if may_be_known else some:
+                local = None if pending is None else pending.here or pending
+                self._durables.append(log, batch, local, source)
+
+    def _not_delivered(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
+        """What clients here have not had for a set."""
+        found: list[Arrival] = []
+        for batch, pending in arrivals:
+            rest = self._delegated.not_delivered_for_a_set(batch)
+            if rest is not None:
+                found.append((rest, pending))
+        return found
+
+    def _without_impossible(self, source: Party, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Take out the rows with values that no publication can have, and what has no others.
+
+        Matching looks at every value anyway, so rows are not checked one by one before it complains.
+        """
+        possible = [(self._refusals.possible(source, batch), pending) for batch, pending in arrivals]
+        rows = sum([batch.count for batch, _ in arrivals]) - sum([batch.count for batch, _ in possible])
+        self._turn.counters.received += rows  # those that are left are counted on their way
+        return [arrival for arrival in possible if arrival[0].count]
+
+    def _keep_for_unknown(self, source: Party, arrivals: Sequence[Arrival]) -> None:
+        """Keep acknowledged publications for neighbours whose interest is not known, or may have grown."""
+        came_from = self._mesh.direction_of(source)
+        for link in self._links.unknown:
+            if link.name == came_from:
+                continue
+            for batch, pending in arrivals:
+                if pending is not None:
+                    if link.channel.connected:
+                        # As `Links` does when a session begins, for the same reason.
+                        self._subscriptions.announce_anything()
+                    self._turn.pass_on((link,), [(batch.onward(), pending)], source)
+
+
+def _session(party: Party) -> int:
+    """The session that a broker's frames are of; a soft link has only one."""
+    return party.session if isinstance(party, Link) else 0
+
+
+def _has_route(arrival: Arrival) -> bool:
+    return bool(arrival[0].route)
+
+
+def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
+    """Whoever waits for an acknowledged batch waits from the moment it has arrived."""
+    return source.line.enter(sequence) if batch.acknowledged else None
+
+
+def _advertised(index: FilterIndex[str], attributes: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether advertisements cover all these publications.
+
+    A range may reach beyond an advertisement that it meets, so it counts as not advertised.
+    """
+    if any(Range in map(type, values.values()) for values in attributes):
+        return False
+    return not attributes or bool(index.count_batch(attributes).all())
