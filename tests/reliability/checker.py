@@ -138,6 +138,8 @@ class _Delivered:
         self._reader = reader
         self._verdict = verdict
         self._highest: dict[str, int] = {}
+        self._behind: list[tuple[str, int, str]] = []
+        """What came out of order while it was not known from when on order is promised again, and where."""
         self._was_reset = False
         """A client leaves out what a log that was reset has of the rows that it handed over before."""
         self._confirmed = -1
@@ -158,6 +160,7 @@ class _Delivered:
                 self._confirmed = int(words[1])
                 if self.broken_ns is not None and _time(words, 2) > self.broken_ns:
                     self.since_ns, self.broken_ns = _time(words, 2), None
+                    self._judge_order()
             elif kind == "reset":
                 self._confirmed, self._expected_offset = -1, None
                 self._was_reset = True
@@ -199,13 +202,22 @@ class _Delivered:
         self.log.append((publisher, sequence))
         if (publisher, sequence) in self._in_this_log:
             verdict.blame("doubled", f"{what} a second time {where}")
-        elif sequence < self._highest.get(publisher, 0) and self._in_order(publisher, sequence):
-            verdict.blame("misordered", f"{what} after {self._highest[publisher]} {where}")
+        elif sequence < self._highest.get(publisher, 0):
+            self._behind.append((publisher, sequence, f"{what} after {self._highest[publisher]} {where}"))
+            if self.broken_ns is None:
+                self._judge_order()
         self.found.add((publisher, sequence))
         self._in_this_log.add((publisher, sequence))
         self._highest[publisher] = max(sequence, self._highest.get(publisher, 0))
         if price != price_of(publisher, sequence) or not self.selection.wants(publisher, sequence):
             verdict.blame("wrong", f"{what} with price {price} {where}, which does not want it")
+
+    def _judge_order(self) -> None:
+        """It is known from when on order is promised, so what came out of order is a mistake or not."""
+        for publisher, sequence, sentence in self._behind:
+            if self._in_order(publisher, sequence):
+                self._verdict.blame("misordered", sentence)
+        self._behind.clear()
 
     def _in_order(self, publisher: str, sequence: int) -> bool:
         """Whether it was promised in order. What is older than the answer may come by the way, when it is
@@ -244,6 +256,7 @@ class Checker:
 
     def broke(self, broker: str, at_ns: int) -> None:
         """A broker came back without what was in its logs."""
+        self.read()  # what was written before it is judged by what held then
         for name, where in self.brokers.items():
             if where == broker:
                 self.subscribers[name].broken_ns = at_ns

@@ -132,6 +132,40 @@ def test_a_log_that_was_lost_passes_nothing_over_in_silence(
     assert getattr(verdict, kind)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "misordered"),
+    [([1, 3, 2, 4, 5, 6], 0), ([1, 2, 3, 4, 6, 5], 1)],
+    ids=["published before the new answer", "published after it"],
+)
+def test_a_log_that_was_lost_owes_order_from_its_new_answer_on(
+    tmp_path: Path, numbers: list[int], misordered: int
+) -> None:
+    """Rows are written down before the answer is: only then is it known what was owed in order."""
+    writer = Journal(tmp_path, "w0")
+    writer.write("published w0.1 3 100", "published w0.1 6 600", "settled w0.1 6 700")
+    writer.close()
+    checker = Checker(PLAN, tmp_path)
+    checker.broke("B1", 400)
+    reader = Journal(tmp_path, "s0")
+    rows = [row(offset, number) for offset, number in enumerate(numbers)]
+    reader.write("life 1", "ready 50", "reset", *rows, "confirmed 5 500")
+    reader.close()
+    assert checker.conclude().misordered == misordered
+
+
+def test_what_came_out_of_order_before_a_log_was_lost_stays_a_mistake(tmp_path: Path) -> None:
+    writer = Journal(tmp_path, "w0")
+    writer.write("published w0.1 3 100", "settled w0.1 3 150")
+    writer.close()
+    checker = Checker(PLAN, tmp_path)
+    reader = Journal(tmp_path, "s0")
+    reader.write("life 1", "ready 50", row(0, 1), row(1, 3), row(2, 2))
+    checker.broke("B1", 400)
+    reader.write("reset", "confirmed -1 500")
+    reader.close()
+    assert checker.conclude().misordered == 1
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_with_soft_links_order_is_for_those_who_ask(tmp_path: Path, ordered: bool) -> None:
     plan = Plan(PLAN.brokers, {}, (Writer("w0", "B1", False, ordered),), PLAN.subscribers)
