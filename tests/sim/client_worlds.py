@@ -15,10 +15,11 @@ import random
 import sys
 import time
 from collections import defaultdict
+from typing import Any
 
 from braid.errors import InvariantViolated
 from braid.language import Filter
-from braid.sim import FullClient, LinkModel, World
+from braid.sim import FullClient, LinkModel, NodeModel, World
 from tests.sim.brokers import add_tree
 
 __all__ = ["FAULTS", "ClientWorld"]
@@ -29,17 +30,24 @@ REST_S = 40
 DURATIONS_US = (10_000, 400_000, 2_000_000, 6_000_000, 18_000_000)
 FAULTS = ("lose", "partition", "hold", "duplicate", "delay", "freeze", "crash", "silent crash")
 LINKS = {"A": None, "B": "A", "C": "B"}
+SLOW_STORE = NodeModel(store_latency_us=60_000)
+# Only a few rows are on their way to a reader, and none stay in memory.
+SMALL_LOGS: dict[str, Any] = {"durable_window_bytes": 400, "durable_tail_bytes": 0}
 FILTERS = ("n >= 0", "n % 2 = 0", "kind = 'a'", "kind = 'b' AND n > 20", "kind IN ('a', 'c') AND n < 200")
 
 
 class ClientWorld:
     """Made and run by its seed."""
 
-    def __init__(self, seed: int, *, faults: int = 6, repeat: str = "") -> None:
+    def __init__(self, seed: int, *, faults: int = 6, repeat: str = "", slow_stores: bool = False) -> None:
+        """`slow_stores`: readers of logs are always some rows behind, and those have to be read."""
         self.chance = chance = random.Random(f"client world/{seed}")
         self.world = world = World(seed, codec=chance.random() < 0.3, link=LinkModel(latency_us=2_000))
         world.repeat_command = repeat
-        add_tree(world, LINKS, store=True)
+        if slow_stores:
+            add_tree(world, LINKS, store=True, node=SLOW_STORE, **SMALL_LOGS)
+        else:
+            add_tree(world, LINKS, store=True)
         small = {"window_bytes": chance.choice([4 * 1024 * 1024, 8 * 1024])}
         self.publishers = [
             world.admit(FullClient("p1", ("A", "B"), **small)),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.broker.log_reading import LogReading
 from braid.client.inbox import Inbox
 from braid.client.outbox import Outbox
 from braid.client.requests import Requests
@@ -16,6 +17,9 @@ from tests.sim.client_worlds import ClientWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from braid.broker.durable_log import DurableLog
+    from braid.protocol.inputs import LogRead
 
 # The last one: a subscription that got a class of its own had forgotten what it had had.
 SEEDS = [0, 1, 2, 3, 4, 5, 149]
@@ -28,6 +32,14 @@ def test_random_faults_break_no_promise(seed: int) -> None:
     world.run()
     world.require()
     assert all(client.connections for client in world.clients)
+
+
+# The last one: a reader came back while rows further up its log were being read for its former connection.
+@pytest.mark.parametrize("seed", [0, 1, 6])
+def test_random_faults_break_no_promise_where_stores_are_slow(seed: int) -> None:
+    world = ClientWorld(seed, slow_stores=True)
+    world.run()
+    world.require()
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -153,6 +165,24 @@ def asks_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
             introduce(requests)
 
     monkeypatch.setattr(Requests, "introduce", terse)
+
+
+def takes_any_rows_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker hands out what was read of a log, wherever its reader has come to since it was asked for."""
+    was_read: Callable[..., Any] = LogReading._was_read
+
+    def hasty(reading: LogReading, log: DurableLog, first: int, last: int, answer: LogRead) -> None:
+        was_read(reading, log, 0, last, answer)
+
+    monkeypatch.setattr(LogReading, "_was_read", hasty)
+
+
+def test_a_gap_in_a_log_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes_any_rows_for_the_next(monkeypatch)
+    world = ClientWorld(6, slow_stores=True)
+    world.run()
+    with pytest.raises(InvariantViolated, match="never read it"):
+        world.require()
 
 
 @pytest.mark.parametrize(
