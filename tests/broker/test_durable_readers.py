@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from braid.errors import StoreError
 from braid.protocol.messages import Done, Failed, SubscribeDurable
 from tests.broker.wire import Network, WireClient
+
+if TYPE_CHECKING:
+    from braid.protocol.log import LogRow
 
 
 @pytest.fixture
@@ -72,3 +78,24 @@ def test_rows_that_were_asked_for_by_a_former_connection_leave_no_gap_for_the_ne
     network.frozen_stores.clear()
     network.run(us=100_000)
     assert [offset for _, offset, _ in again.stored] == list(range(60))
+
+
+def test_rows_that_the_store_could_not_read_are_asked_for_again(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been behind with its work, and nothing else may come that would have it asked again."""
+    network.start("B", store=True, durable_tail_bytes=0)
+    reader = network.client("reader", "B")
+    assert read(network, reader) == []
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> list[tuple[int, LogRow]]:
+            raise StoreError("the store is behind")
+
+        patch.setattr(network.stores["B"], "read", refuse)
+        network.client("writer", "B").publish({"n": 1})
+        network.run(us=5_000_000)
+        assert reader.stored == []
+    network.run(us=5_000_000)
+    assert len(reader.stored) == 1
+    assert sum(note.what == "a log could not be read" for _, note in network.notes) == 1

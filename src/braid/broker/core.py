@@ -277,6 +277,7 @@ class BrokerCore:
             self._endings.broken(connection, "late", "no greeting came in time")
         self._turns.review()
         self._durables.work.review()
+        self._durables.reading.review()
         self._admission.review()
         parties = list(self._connections.parties.values())
         for party in parties:

@@ -46,6 +46,8 @@ class LogReading:
         self._turn = turn
         self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
+        self._unread: dict[str, DurableLog] = {}
+        """Logs that could not be read when they were last asked for, by key."""
         self._tokens = 0
         turn.settlement.resolve(WaitingFor.ROWS, self._taken)
         turn.settlement.resolve(WaitingFor.REPLAY, self._go_on)
@@ -79,8 +81,12 @@ class LogReading:
     def _was_read(self, log: DurableLog, first: int, last: int, answer: LogRead) -> None:
         log.reading = False
         if answer.error is not None:
-            self._turn.note("error", "a log could not be read", log=log.name, reason=answer.error)
-        elif log.reader is not None:
+            if self._unread.get(log.key) is not log:  # once for all attempts
+                self._turn.note("error", "a log could not be read", log=log.name, reason=answer.error)
+            self._unread[log.key] = log
+            return
+        self._unread.pop(log.key, None)
+        if log.reader is not None:
             # The reader may be another one than when the rows were asked for, or the same that has come
             # back. Where it goes on further down these are not its next rows, and those are asked for.
             if log.next_to_send >= first:
@@ -90,6 +96,14 @@ class LogReading:
                 elif not answer.rows:  # they have been dropped meanwhile: the log goes on where it can
                     log.next_to_send = max(log.next_to_send, last + 1)
             self.feed(log)
+
+    def review(self) -> None:
+        """From time to time: try again to read what could not be read."""
+        for log in list(self._unread.values()):
+            if log.reader is None:
+                del self._unread[log.key]  # whoever reads it next will ask
+            else:
+                self.feed(log)
 
     def _send(self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]) -> None:
         log.next_to_send = rows[-1][0] + 1
