@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from braid.errors import RemoteProtocolError
 from braid.protocol import Frame, FrameDecoder, PublicationBatch, encode_frames
 from braid.protocol.batch import encode_record
+from braid.protocol.codec import Vocabulary
 from braid.protocol.messages import (
     UNSEQUENCED,
     Acknowledgement,
@@ -152,3 +154,25 @@ def test_a_message_with_more_fields_than_we_know_is_understood() -> None:
     payload += b"\xc0"
     (frame,) = FrameDecoder().feed(header(9 + len(payload)) + bytes(payload))
     assert frame.body == Goodbye("until tomorrow")
+
+
+class Whisper(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """What some other machine says, under a number that brokers use for something else."""
+
+    text: str
+
+
+class Shout(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    text: str
+
+
+def test_another_machine_has_messages_of_its_own() -> None:
+    vocabulary = Vocabulary(Whisper | Shout, (Shout,))
+    frames = [Frame(1, Whisper("psst")), Frame(0, Shout("hey"))]
+    assert FrameDecoder(vocabulary=vocabulary).feed(encode_frames(frames)) == frames
+    with pytest.raises(RemoteProtocolError, match="where none was expected"):
+        FrameDecoder(vocabulary=vocabulary).feed(encode_frames([Frame(1, Shout("hey"))]))
+    with pytest.raises(RemoteProtocolError, match="malformed message"):
+        FrameDecoder(vocabulary=vocabulary).feed(encode_frames([Frame(0, Ping(1))]))
+    with pytest.raises(RemoteProtocolError):
+        FrameDecoder().feed(encode_frames([Frame(1, Whisper("psst"))]))

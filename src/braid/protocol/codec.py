@@ -13,7 +13,7 @@ All numbers are little-endian. A peer that breaks the format gets a `RemoteProto
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,9 +23,18 @@ from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.protocol.messages import UNSEQUENCED, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["FRAME_BYTES_MAX", "GREETING_BYTES_MAX", "Body", "Frame", "FrameDecoder", "encode_frames"]
+__all__ = [
+    "BROKER_VOCABULARY",
+    "FRAME_BYTES_MAX",
+    "GREETING_BYTES_MAX",
+    "Body",
+    "Frame",
+    "FrameDecoder",
+    "Vocabulary",
+    "encode_frames",
+]
 
 Body: TypeAlias = Message | PublicationBatch
 
@@ -38,7 +47,23 @@ _MESSAGE_KIND = 1
 _SEQUENCE_MAX = 2**63 - 1
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+class Vocabulary:
+    """The messages that one kind of machine understands. Each kind has its own, and reads no other.
+
+    Args:
+        messages: the union of their types, tagged by numbers.
+        unsequenced: those of them that have no number in a channel.
+    """
+
+    def __init__(self, messages: Any, unsequenced: tuple[type, ...]) -> None:
+        self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(messages).decode
+        self.unsequenced = unsequenced
+
+
+BROKER_VOCABULARY = Vocabulary(Message, UNSEQUENCED)
+"""What brokers and their clients say to each other."""
 
 
 class Frame(NamedTuple):
@@ -64,7 +89,10 @@ def encode_frames(frames: Iterable[Frame]) -> bytes:
 class FrameDecoder:
     """FairQueue what arrives on one connection, in whatever pieces, into frames."""
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, vocabulary: Vocabulary = BROKER_VOCABULARY
+    ) -> None:
+        self._vocabulary = vocabulary
         self.frame_bytes_max = frame_bytes_max
         """May be lowered or raised once it is known who the peer is."""
         # What has come of a frame that is not whole yet. Pieces are joined only when enough have come:
@@ -108,8 +136,8 @@ class FrameDecoder:
                 break
             if sequence > _SEQUENCE_MAX:
                 raise RemoteProtocolError(f"a frame's sequence number {sequence} is beyond 63 bits")
-            body = _body(data, kind, start + _HEADER.size, stop)
-            if (sequence == 0) != (kind == _MESSAGE_KIND and isinstance(body, UNSEQUENCED)):
+            body = _body(data, kind, start + _HEADER.size, stop, self._vocabulary)
+            if (sequence == 0) != (kind == _MESSAGE_KIND and isinstance(body, self._vocabulary.unsequenced)):
                 raise _wrongly_sequenced(sequence, body)
             frames.append(Frame(sequence, body))
             start = stop
@@ -121,13 +149,14 @@ class FrameDecoder:
         return frames
 
 
-def _body(data: bytes, kind: int, start: int, stop: int) -> Body:
+def _body(data: bytes, kind: int, start: int, stop: int, vocabulary: Vocabulary) -> Body:
     if kind == BATCH_KIND:
         return PublicationBatch.from_payload(data, start, stop)
     if kind != _MESSAGE_KIND:
         raise RemoteProtocolError(f"a frame of the unknown kind {kind}")
     try:
-        return _decoder.decode(data[start:stop])
+        body: Body = vocabulary.decode(data[start:stop])
+        return body
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"a malformed message: {error}") from None
 

@@ -16,6 +16,7 @@ from braid.runtime.tls import peer_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from braid.protocol.codec import Vocabulary
     from braid.protocol.effects import Dial
     from braid.protocol.inputs import Input
 
@@ -38,6 +39,7 @@ class Connection(asyncio.Protocol):
         forget: Callable[[int], None],
         *,
         dialled: Dial | None,
+        vocabulary: Vocabulary,
     ) -> None:
         self.number = number
         self._report = report
@@ -46,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._soft = dialled is not None and dialled.soft
         # Whoever we dialled may send much right behind its welcome; whoever comes to us waits for ours.
         bytes_max = GREETING_BYTES_MAX if dialled is None else max(FRAME_BYTES_MAX, dialled.frame_bytes_max)
-        self._decoder = FrameDecoder(bytes_max)
+        self._decoder = FrameDecoder(bytes_max, vocabulary)
         self._reason = "the peer closed the connection"
         self._resuming: asyncio.TimerHandle | None = None
         self._progress = Progress()

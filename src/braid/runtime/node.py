@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.errors import BraidError, StoreError
 from braid.protocol import encode_frames
+from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.effects import (
     Close,
     Dial,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from braid.protocol import Machine
+    from braid.protocol.codec import Vocabulary
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input, Resources
     from braid.protocol.log import Sweep
@@ -91,6 +93,7 @@ class Node:
         handshake_s_max: float = HANDSHAKE_S_MAX,
         connections_max: int = 10_000,
         audit: Callable[[Note], None] | None = None,
+        vocabulary: Vocabulary = BROKER_VOCABULARY,
     ) -> None:
         """
         Args:
@@ -105,7 +108,9 @@ class Node:
             handshake_s_max: how long a TLS handshake may take.
             connections_max: how many connections there may be before another one shakes hands.
             audit: writes down who was let in or refused, and what operators did.
+            vocabulary: the messages that the machine understands.
         """
+        self._vocabulary = vocabulary
         self.handshakes = Handshakes()
         self.reload: Callable[[int], None] = self._cannot_reload
         """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
@@ -337,6 +342,7 @@ class Node:
             self.report,
             self._forget,
             dialled=dialled,
+            vocabulary=self._vocabulary,
         )
         return connection
 

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import StoreError
+from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.effects import (
     Close,
     Dial,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.protocol import Machine
+    from braid.protocol.codec import Vocabulary
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
     from braid.sim.models import Birth, NodeModel
@@ -75,8 +77,9 @@ class Host(Endpoint):
         *,
         kind: str,
         store: bool,
+        vocabulary: Vocabulary = BROKER_VOCABULARY,
     ) -> None:
-        super().__init__(name, kind)
+        super().__init__(name, kind, vocabulary)
         self.loop = network.loop
         self.node = node
         self.machine: Machine | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braid.errors import RemoteProtocolError
 from braid.protocol import FrameDecoder, encode_frames
-from braid.protocol.codec import GREETING_BYTES_MAX
+from braid.protocol.codec import BROKER_VOCABULARY, GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Received, Writable
 from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.sim.models import frame_bytes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from braid.protocol.codec import Frame
+    from braid.protocol.codec import Frame, Vocabulary
     from braid.protocol.inputs import Input
     from braid.sim.loop import Loop
     from braid.sim.samples import Meter
@@ -44,14 +44,16 @@ _CLOSED, _OPEN, _PAUSED = range(3)
 class Endpoint:
     """Whoever is at an end of connections: a host with its machine, or a station."""
 
-    __slots__ = ("__weakref__", "frames", "kind", "loop", "name", "pipes", "report", "uplink")
+    __slots__ = ("__weakref__", "frames", "kind", "loop", "name", "pipes", "report", "uplink", "vocabulary")
 
     report: Callable[[Input], None]
     """Told what happens."""
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, vocabulary: Vocabulary = BROKER_VOCABULARY) -> None:
         self.name = name
         self.kind = kind
+        self.vocabulary = vocabulary
+        """The messages that are understood here."""
         self.loop: Loop
         self.pipes: dict[int, Pipe] = {}
         """The ways out, by the number of the connection at this end."""
@@ -297,7 +299,8 @@ class Shape:
     def use_codec(self) -> None:
         """Everything becomes bytes on its way."""
         self.codec = True
-        self.decoder = FrameDecoder(FRAME_BYTES_MAX if self._pipe.dialled else GREETING_BYTES_MAX)
+        bytes_max = FRAME_BYTES_MAX if self._pipe.dialled else GREETING_BYTES_MAX
+        self.decoder = FrameDecoder(bytes_max, self._pipe.target.vocabulary)
 
     def cross(self, cargo: Cargo, sent_at_us: int | None = None) -> None:
         """Something leaves the source now (or left it, and was held)."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.errors import ConfigurationError, InvariantViolated
 from braid.protocol import FrameDecoder
+from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.inputs import Drain
 from braid.sim.checkers import Checkers
 from braid.sim.faults import Faults
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from braid.protocol import Machine
+    from braid.protocol.codec import Vocabulary
     from braid.sim.full_client import FullClient
     from braid.sim.loop import Occurrence
     from braid.sim.samples import Load
@@ -113,6 +115,7 @@ class World(Faults):
         kind: str = "broker",
         load: Callable[[Machine], Load | None] | None = load_of,
         queue_bytes_max: int | None = None,
+        vocabulary: Vocabulary = BROKER_VOCABULARY,
     ) -> Host:
         """Add a machine. Its address, for whoever dials it, is its name.
 
@@ -126,8 +129,9 @@ class World(Faults):
             load: asks it how much it has done; None if it cannot be asked.
             queue_bytes_max: what may wait in it for any one neighbour, or for its clients; checked with every
                 sample.
+            vocabulary: the messages that it understands.
         """
-        host = Host(self._new_name(name), self, factory, node, kind=kind, store=store)
+        host = Host(self._new_name(name), self, factory, node, kind=kind, store=store, vocabulary=vocabulary)
         self.endpoints[name] = host
         if load is not None and (self.trace is not None or queue_bytes_max is not None):
             self._loads[host] = load
