@@ -263,7 +263,7 @@ def _mesh(broker: str, mesh: Mapping[str, Any]) -> Iterator[Metric]:
         if name in mesh:
             value = mesh[name]
             family = GaugeMetricFamily(f"braid_{name}", help_text, labels=["broker"])
-            family.add_metric([broker], float(len(value) if isinstance(value, list) else value))
+            family.add_metric([broker], float(len(value) if isinstance(value, (list, tuple)) else value))
             yield family
 
 
