@@ -124,8 +124,8 @@ class Publications:
             way = source.ways.get(batch.memo)
         party = source.party
         channel = source.channel
-        self._turn.now_us = now_us
-        party.heard(now_us)
+        self._turn.now_us = party.heard_at_us = now_us
+        party.pinged = False  # as `heard` does it, without the call
         if way is None or batch.hops >= self._hops_max:
             self._arrived(source, frames)
         elif channel.accept(frames[0]):

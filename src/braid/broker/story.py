@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Story"]
 
-# Inputs that are remembered.
-LENGTH_MAX = 64
-# Kinds of frames that are named of one read.
-KINDS_MAX = 6
+# Inputs that are remembered. There may be thousands of brokers in one process, so this is kept small.
+LENGTH_MAX = 24
 
 
 class Story:
@@ -28,25 +26,27 @@ class Story:
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[int, Input | tuple[int, int, tuple[str, ...]]]] = deque(maxlen=LENGTH_MAX)
+        self._lines: deque[tuple[int, Input] | tuple[int, int, int, type]] = deque(maxlen=LENGTH_MAX)
 
     def add(self, stimulus: Input, now_us: int) -> None:
         """Remember one more input."""
         if type(stimulus) is Received:
             frames = stimulus.frames
-            kinds = tuple(type(frame.body).__name__ for frame in frames[:KINDS_MAX])
-            self._lines.append((now_us, (stimulus.connection, len(frames), kinds)))
+            kind = type(frames[0].body) if frames else type(None)
+            self._lines.append((now_us, stimulus.connection, len(frames), kind))
         else:
             self._lines.append((now_us, stimulus))
 
     def lines(self) -> list[str]:
         """One line for each input, the oldest first."""
-        return [f"{now_us:>14,} us  {_told(what)}" for now_us, what in self._lines]
+        return [f"{line[0]:>14,} us  {_told(line)}" for line in self._lines]
 
 
-def _told(what: Input | tuple[int, int, tuple[str, ...]]) -> str:
-    if not isinstance(what, tuple):
-        return repr(what)
-    connection, count, kinds = what
-    more = f" and {count - len(kinds)} more" if count > len(kinds) else ""
-    return f"connection {connection} brings {', '.join(kinds) or 'nothing'}{more}"
+def _told(line: tuple[int, Input] | tuple[int, int, int, type]) -> str:
+    if len(line) == 2:
+        return repr(line[1])
+    _, connection, count, kind = line
+    if not count:
+        return f"connection {connection} brings a piece of a long frame"
+    more = f" and {count - 1} more" if count > 1 else ""
+    return f"connection {connection} brings {kind.__name__}{more}"
