@@ -13,6 +13,7 @@ import pytest
 
 from braid.broker.confirmations import Installation
 from braid.broker.settling import Pending, WaitingFor
+from braid.broker.story import LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import InvariantViolated
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
@@ -276,9 +277,9 @@ def test_a_story_is_bounded_and_keeps_nothing_alive() -> None:
     network = Network()
     core = network.start("A")
     client = network.client("c", "A")
-    for number in range(500):
-        client.publish({"n": number})
-    network.run()
+    for number in range(3 * LENGTH_MAX):  # single publications that are passed on would not be in it
+        client.ask(Subscribe(number, str(number), f"n > {number}"))
+        network.run()
     lines = core._story.lines()
-    assert len(lines) <= 64
+    assert len(lines) == LENGTH_MAX
     assert all(len(line) < 400 for line in lines)
