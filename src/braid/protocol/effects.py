@@ -31,6 +31,7 @@ __all__ = [
     "ReadLog",
     "Reload",
     "Send",
+    "SendTo",
 ]
 
 
@@ -133,6 +134,17 @@ class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
 
 
+class SendTo(msgspec.Struct, gc=False):
+    """Send messages to the machine at an address, without a connection that anybody has to keep: a datagram.
+
+    They arrive together as one `Heard`, or are lost together without a word. Nothing is promised about the
+    order of two datagrams. What the messages are is between the machines; see `Vocabulary`.
+    """
+
+    address: str
+    messages: Sequence[msgspec.Struct]
+
+
 Effect: TypeAlias = (
-    Send | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Neighbours | Drained
+    Send | SendTo | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Neighbours | Drained
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Closed",
     "Drain",
+    "Heard",
     "Input",
     "LogRead",
     "Malformed",
@@ -52,6 +53,14 @@ class Received(msgspec.Struct, gc=False):  # there is one for every message, and
 
     connection: int
     frames: Sequence[Frame]
+
+
+class Heard(msgspec.Struct, gc=False):
+    """A datagram has come: what one `SendTo` of the machine at that address carried."""
+
+    sender: str
+    """The address of the machine that sent it."""
+    messages: Sequence[msgspec.Struct]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ class Drain:
 Input: TypeAlias = (
     Opened
     | Received
+    | Heard
     | Malformed
     | Closed
     | Writable

@@ -1,0 +1,1 @@
+"""And without brokers? Peers that route, match and deliver among themselves."""
