@@ -1,0 +1,156 @@
+"""A space of some attributes, its regions, and the keys of those.
+
+The tree of regions halves the space by one attribute after the other, in the order of their names, leaving
+out those whose codes are used up (with domains of equal length this is the interleaving of Figure 3 of the
+infrastructure-free paper). A region is named by its z-code, a string of bits, and belongs to the peer that
+owns the hash of space and code.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeAlias
+
+from braid.errors import RemoteProtocolError
+from braid.p2p.dht.identifiers import KEY_BYTES
+from braid.p2p.schema import KINDS, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from braid.language.values import Value
+    from braid.p2p.dht.identifiers import Key
+    from braid.p2p.schema import Dimension, NetworkSchema
+
+__all__ = ["Box", "Space", "Spaces", "box_within", "boxes_meet"]
+
+Box: TypeAlias = tuple[int, ...]
+"""The first and the last place on each axis of a space, one pair after the other."""
+
+DIMENSIONS_MAX = 256
+
+
+class Space:
+    """Some attributes as axes."""
+
+    __slots__ = ("_bits", "_order", "_places", "axes", "depth", "name")
+
+    def __init__(self, name: str, axes: tuple[Dimension, ...], schema: NetworkSchema) -> None:
+        self.name = name
+        """What peers call it: the axes, written down."""
+        self.axes = axes
+        self._bits = tuple(schema.domain(*axis).bits for axis in axes)
+        self._places = tuple((name, kind, schema) for name, kind in axes)
+        self._order = tuple(
+            (axis, level)
+            for level in range(max(self._bits, default=0))
+            for axis, bits in enumerate(self._bits)
+            if level < bits
+        )
+        """Which axis halves the regions of each depth, and for the how manieth time."""
+        self.depth = len(self._order)
+        """How long the code of a point is."""
+
+    @property
+    def whole(self) -> Box:
+        """All of it."""
+        return tuple(end for bits in self._bits for end in (0, (1 << bits) - 1))
+
+    def box_of(self, attributes: Mapping[str, Value]) -> Box:
+        """Where a publication lies. Without a value of the axis's kind it takes the whole width of that
+        axis."""
+        ends: list[int] = []
+        for bits, (name, kind, schema) in zip(self._bits, self._places, strict=True):
+            value = attributes.get(name)
+            if value is None or kind_of(value) != kind:
+                ends += (0, (1 << bits) - 1)
+            else:
+                ends += schema.extent(name, kind, value)
+        return tuple(ends)
+
+    def enclosing(self, box: Box) -> str:
+        """The code of the smallest region around a box."""
+        shared = [
+            bits - (box[2 * axis] ^ box[2 * axis + 1]).bit_length() for axis, bits in enumerate(self._bits)
+        ]
+        code = []
+        for axis, level in self._order:
+            if level >= shared[axis]:
+                break
+            code.append("1" if box[2 * axis] >> self._bits[axis] - 1 - level & 1 else "0")
+        return "".join(code)
+
+    def region(self, code: str) -> Box:
+        """The box of a region."""
+        ends = list(self.whole)
+        for bit, (axis, level) in zip(code, self._order, strict=False):
+            half = 1 << self._bits[axis] - 1 - level
+            if bit == "1":
+                ends[2 * axis] += half
+            else:
+                ends[2 * axis + 1] -= half
+        return tuple(ends)
+
+    def key(self, code: str) -> Key:
+        """Where the region of a code belongs."""
+        return blake2b(f"{self.name}\n{code}".encode(), digest_size=KEY_BYTES).digest()
+
+
+def boxes_meet(first: Box, second: Box) -> bool:
+    """Whether two boxes of one space have a point in common."""
+    return all(
+        first[low] <= second[low + 1] and second[low] <= first[low + 1] for low in range(0, len(first), 2)
+    )
+
+
+def box_within(inner: Box, outer: Box) -> bool:
+    """Whether one box lies inside another."""
+    return all(
+        outer[low] <= inner[low] and inner[low + 1] <= outer[low + 1] for low in range(0, len(inner), 2)
+    )
+
+
+class Spaces:
+    """The spaces that a peer has heard of, by name. They follow from their names, so peers may share one of
+    these."""
+
+    __slots__ = ("_known", "schema")
+
+    def __init__(self, schema: NetworkSchema) -> None:
+        self.schema = schema
+        self._known: dict[str, Space] = {}
+
+    def of(self, axes: Iterable[Dimension]) -> Space:
+        """The space of these axes."""
+        return self.named(";".join(f"{kind}={_quoted(name)}" for name, kind in sorted(axes)))
+
+    def named(self, name: str) -> Space:
+        """The space of a name.
+
+        Raises:
+            RemoteProtocolError: it is no name of a space.
+        """
+        space = self._known.get(name)
+        if space is None:
+            if len(self._known) >= SPACES_KEPT_MAX:
+                self._known.clear()
+            space = self._known[name] = Space(name, _axes(name), self.schema)
+        return space
+
+
+# A space is made again when it is needed; this only bounds what is remembered.
+SPACES_KEPT_MAX = 100_000
+
+
+def _quoted(name: str) -> str:
+    return name.replace("%", "%25").replace(";", "%3B")
+
+
+def _axes(name: str) -> tuple[Dimension, ...]:
+    axes: list[Dimension] = []
+    for piece in name.split(";") if name else ():
+        kind, _, quoted = piece.partition("=")
+        if kind not in KINDS or not quoted or len(axes) >= DIMENSIONS_MAX:
+            raise RemoteProtocolError(f"{name[:100]!r} is not the name of a space of attributes")
+        axes.append((quoted.replace("%3B", ";").replace("%25", "%"), kind))
+    return tuple(axes)
