@@ -264,13 +264,17 @@ class Pastry:
 
     def next_deadline_us(self) -> int | None:
         """When something is due."""
-        times = [
-            self._next_beat_us,
-            self._retry_us,
-            min((due_us for _, due_us in self._pings.values()), default=None) if self._pings else None,
-            self._resender.next_deadline_us() if self._resender is not None else None,
-        ]
-        return min((each for each in times if each is not None), default=None)
+        due_us = self._next_beat_us
+        if self._retry_us is not None and (due_us is None or self._retry_us < due_us):
+            due_us = self._retry_us
+        if self._pings:
+            ping_us = min(each for _, each in self._pings.values())
+            due_us = ping_us if due_us is None else min(due_us, ping_us)
+        if self._resender is not None:
+            resend_us = self._resender.next_deadline_us()
+            if resend_us is not None and (due_us is None or resend_us < due_us):
+                due_us = resend_us
+        return due_us
 
     # Where a message goes.
 

@@ -27,26 +27,30 @@ _BITS: Final = 8 * KEY_BYTES
 class RoutingTable:
     """Rows of slots, made as they are needed."""
 
-    __slots__ = ("_digit_bits", "_number", "_rows", "_times")
+    __slots__ = ("_number", "_rows", "_times", "digit_bits")
 
     def __init__(self, number: int, digit_bits: int = 4) -> None:
         self._number = number
-        self._digit_bits = digit_bits
+        self.digit_bits = digit_bits
         self._rows: list[list[Contact | None]] = []
         self._times: list[array[int]] = []
         """Round trip times in microseconds, or `UNMEASURED`."""
 
+    def fill(self, rows: list[list[Contact | None]], times: list[array[int]]) -> None:
+        """Take over whole rows at once, with the round trip times to the peers in them."""
+        self._rows, self._times = rows, times
+
     def row_of(self, number: int) -> int:
         """How many digits an identifier (not this peer's own) has in common with this peer's."""
-        return (_BITS - (self._number ^ number).bit_length()) // self._digit_bits
+        return (_BITS - (self._number ^ number).bit_length()) // self.digit_bits
 
     def _digit(self, number: int, row: int) -> int:
-        bits = self._digit_bits
+        bits = self.digit_bits
         return (number >> (_BITS - bits * (row + 1))) & ((1 << bits) - 1)
 
     def get(self, number: int) -> Contact | None:
         """A peer that has at least one more digit in common with a key than this one, if one is known."""
-        bits = self._digit_bits
+        bits = self.digit_bits
         row = (_BITS - (self._number ^ number).bit_length()) // bits
         if row >= len(self._rows):
             return None
@@ -68,7 +72,7 @@ class RoutingTable:
         """Put a peer into its slot if that is free, or if it is nearer than the one there; whether it was."""
         if number == self._number:
             return False
-        row, width = self.row_of(number), 1 << self._digit_bits
+        row, width = self.row_of(number), 1 << self.digit_bits
         while row >= len(self._rows):
             self._rows.append([None] * width)
             self._times.append(array("I", [UNMEASURED]) * width)

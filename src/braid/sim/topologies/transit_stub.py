@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INFRASTRUCTURE_FREE",
     "SELF_ORGANISING",
+    "NumberedPlacement",
     "Overlay",
     "Placement",
     "TransitStub",
@@ -201,6 +202,45 @@ class Placement:
             return 0
         routers = self.routers
         return self.network.latency_us(routers[source], routers[target]) + 2 * self.network.settings.access_us
+
+
+class NumberedPlacement:
+    """Very many computers, by numbers, at random stub routers: one latency in a fraction of a microsecond.
+
+    The latencies are those of a `Placement`; what is kept is three small numbers per computer.
+    """
+
+    def __init__(self, network: TransitStub, count: int, seed: int = 1) -> None:
+        """Place `count` computers; the same seed gives the same places."""
+        self._network = network
+        first, settings = network.transit_count, network.settings
+        chance = np.random.default_rng([seed, count])
+        self.routers = chance.integers(first, first + len(network.climb), count)
+        """The router of each computer."""
+        stubs = (self.routers - first) // settings.stub_routers
+        tops = stubs // settings.stubs_per_router
+        ups = network.climb[self.routers - first] + settings.access_us
+        self._top_array, self._up_array = tops, ups
+        self._stubs, self._tops, self._ups = stubs.tolist(), tops.tolist(), ups.tolist()
+        self._transit: list[list[int]] = network.transit.tolist()
+
+    def latency_us(self, source: int, target: int) -> int:
+        """From one computer to another, over both access links."""
+        if self._stubs[source] == self._stubs[target]:
+            if source == target:
+                return 0
+            routers = self.routers
+            inside_us = self._network.latency_us(int(routers[source]), int(routers[target]))
+            return inside_us + 2 * self._network.settings.access_us
+        tops, ups = self._tops, self._ups
+        across_us: int = ups[source] + self._transit[tops[source]][tops[target]] + ups[target]
+        return across_us
+
+    def latencies_us(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same for many pairs; computers of one stub count as if the way led over its transit router."""
+        tops, ups = self._top_array, self._up_array
+        across = self._network.transit[tops[sources], tops[targets]].astype(np.int64)
+        return np.asarray(ups[sources] + across + ups[targets])
 
 
 def transit_stub(
