@@ -58,6 +58,7 @@ class Vocabulary:
     """
 
     def __init__(self, messages: Any, unsequenced: tuple[type, ...]) -> None:
+        self.messages = messages
         self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(messages).decode
         self.unsequenced = unsequenced
 

@@ -30,10 +30,12 @@ from braid.protocol.effects import (
     ReadLog,
     Reload,
     Send,
+    SendTo,
 )
 from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Swept, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
+from braid.runtime.datagrams import FirstBytes
 from braid.runtime.tls import handshake_problem, parse_address
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input, Resources
     from braid.protocol.log import Sweep
+    from braid.runtime.datagrams import Datagrams
     from braid.runtime.store import StoreThread
     from braid.runtime.tracing import NodeTracing
 
@@ -94,6 +97,7 @@ class Node:
         connections_max: int = 10_000,
         audit: Callable[[Note], None] | None = None,
         vocabulary: Vocabulary = BROKER_VOCABULARY,
+        datagrams: Datagrams | None = None,
     ) -> None:
         """
         Args:
@@ -108,9 +112,11 @@ class Node:
             handshake_s_max: how long a TLS handshake may take.
             connections_max: how many connections there may be before another one shakes hands.
             audit: writes down who was let in or refused, and what operators did.
-            vocabulary: the messages that the machine understands.
+            vocabulary: the messages that the machine understands on its connections.
+            datagrams: carries what the machine sends without a connection; it shares the listener.
         """
         self._vocabulary = vocabulary
+        self._datagrams = datagrams
         self.handshakes = Handshakes()
         self.reload: Callable[[int], None] = self._cannot_reload
         """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
@@ -151,7 +157,7 @@ class Node:
         """Accept connections; returns the port, which is a free one for 0."""
         tls = self._server_tls is not None
         server = await self._loop.create_server(
-            lambda: self._connection(None), host, port, backlog=BACKLOG, start_serving=not tls
+            self._visitor, host, port, backlog=BACKLOG, start_serving=not tls
         )
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
@@ -171,6 +177,8 @@ class Node:
         if self._server_tls is not None and server is not None:
             self._server_tls = server
         self._client_tls = client
+        if self._datagrams is not None:
+            self._datagrams.use_tls(client)
 
     def _keep(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -196,24 +204,27 @@ class Node:
                 self._keep(self._dialling, self._shake_hands(connection))
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        connection = self._connection(None)
+        visitor = self._visitor()
         self.handshakes.under_way += 1
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection,
+                lambda: visitor,
                 accepted,
                 ssl=self._server_tls,
                 ssl_handshake_timeout=self._handshake_s_max,
             )
         except (OSError, TimeoutError) as error:
             self.handshakes.failed += 1
-            self._forget(connection.number)
+            if isinstance(visitor, Connection):
+                self._forget(visitor.number)
             self._log.info("a handshake failed", extra={"fields": {"reason": handshake_problem(error)}})
         finally:
             self.handshakes.under_way -= 1
 
     def start(self) -> None:
         """Let the machine begin."""
+        if self._datagrams is not None:
+            self._datagrams.start(self.report)
         self.report(Tick())
         if self._store is not None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
@@ -238,6 +249,8 @@ class Node:
             server.close()
         for task in [*self._dialling, *self._accepting]:
             task.cancel()
+        if self._datagrams is not None:
+            await self._datagrams.stop()
         waiting = [
             *self._dialling,
             *self._accepting,
@@ -303,6 +316,8 @@ class Node:
             connection = self._connections.get(effect.connection)
             if connection is not None:
                 connection.write(encode_frames(effect.frames))
+        elif isinstance(effect, SendTo) and self._datagrams is not None:
+            self._datagrams.send(effect)
         elif isinstance(effect, Persist):
             self._persist(effect)
         elif isinstance(effect, ReadLog):
@@ -333,6 +348,14 @@ class Node:
             self.reload(effect.token)
         else:
             raise TypeError(f"{effect!r} is no effect")
+
+    def _visitor(self) -> asyncio.Protocol:
+        """What takes the next connection that comes to us."""
+        if self._datagrams is None:
+            return self._connection(None)
+        return FirstBytes(
+            self._datagrams, lambda: self._connection(None), self._handshake_s_max, self._connections_max
+        )
 
     def _connection(self, dialled: Dial | None) -> Connection:
         self._connections_ever += 1
