@@ -42,6 +42,10 @@ class Turn:
         """Leave a line for logs and traces."""
         self._notes.append(Note(level, what, fields))
 
+    def emit(self, effect: Effect) -> None:
+        """Have the driver do something else."""
+        self._notes.append(effect)
+
     def effects(self) -> list[Effect]:
         """What the turn has led to; the next turn begins empty."""
         effects = self._notes

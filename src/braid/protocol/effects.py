@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from braid.language.publication import Publication
 from braid.protocol.codec import Frame
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Close",
+    "Delivery",
     "Dial",
     "Drained",
     "Effect",
@@ -145,6 +147,26 @@ class SendTo(msgspec.Struct, gc=False):
     messages: Sequence[msgspec.Struct]
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """Give a publication to those who subscribed at this machine."""
+
+    subscriptions: tuple[str, ...]
+    """The keys of the subscriptions that it satisfies, in order."""
+    publication: Publication
+
+
 Effect: TypeAlias = (
-    Send | SendTo | Close | Greeted | Pause | Dial | Persist | ReadLog | Note | Reload | Neighbours | Drained
+    Send
+    | SendTo
+    | Delivery
+    | Close
+    | Greeted
+    | Pause
+    | Dial
+    | Persist
+    | ReadLog
+    | Note
+    | Reload
+    | Neighbours
+    | Drained
 )

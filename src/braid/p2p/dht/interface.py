@@ -23,6 +23,9 @@ some dozens), keep the following promises.
 - `responsible(key)` and `owner(key)` answer from what this peer knows, without asking anybody. `owner`
   names the owner where it is this peer or one of its neighbours on the circle, and None where it cannot
   know.
+- `following(key)` names the peer that a message for a key would go to next from here: this peer's own
+  address where it would end, None before this peer has its place. So an application can go the way of the
+  keys hop by hop, and say to each peer on it in one datagram what concerns many keys.
 - `neighbours(count)` are the `count // 2` nearest peers before and after this one on the circle, nearest
   first, taken in turns (predecessor, successor, ...), fewer where there are not so many. If this peer dies,
   each of its keys goes to the nearest predecessor or to the nearest successor: this is where replicas
@@ -132,6 +135,10 @@ class Dht(Protocol):
 
     def owner(self, key: Key) -> Contact | None:
         """The owner of a key, if it is this peer or one of its neighbours; None if it cannot be told."""
+        ...
+
+    def following(self, key: Key) -> Address | None:
+        """The next peer on the way to a key; this peer itself if it ends here, None if that is not known."""
         ...
 
     def neighbours(self, count: int) -> list[Contact]:

@@ -198,6 +198,10 @@ class Pastry:
         """The owner of a key, if it is this peer or in its leaf set."""
         return self.leaves.owner(number_of(key)) if self._joined else None
 
+    def following(self, key: Key) -> Address | None:
+        """The next peer on the way to a key."""
+        return (self._following(number_of(key)) or self.own.address) if self._joined else None
+
     def neighbours(self, count: int) -> list[Contact]:
         """The nearest peers before and after this one on the circle, at most the leaf set."""
         return self.leaves.nearest(count // 2) if self._joined else []

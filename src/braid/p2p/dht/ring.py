@@ -118,6 +118,10 @@ class Ring:
         """The owner of a key; everybody is known here."""
         return self._owner(key) if self._joined else None
 
+    def following(self, key: Key) -> Address | None:
+        """The owner of a key is one hop away."""
+        return self._owner(key).address if self._joined else None
+
     def neighbours(self, count: int) -> list[Contact]:
         """The nearest peers before and after this one on the circle."""
         size = len(self._contacts)

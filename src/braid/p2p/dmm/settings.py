@@ -1,0 +1,83 @@
+"""How peers match and deliver: every choice that the algorithms leave open, with what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from braid.errors import ConfigurationError
+
+__all__ = ["DmmSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DmmSettings:
+    """All peers of a network have the same `algorithm` and `terms_max`; the rest may differ."""
+
+    algorithm: Literal["DMM", "DMM-AR"] = "DMM-AR"
+    """`DMM`: one space of all attributes that the network's schema names. `DMM-AR`: a space for each set of
+    attributes that filters ask for, found through the spaces of single attributes. It needs no schema."""
+    lookup: Literal["search", "climb"] = "search"
+    """How a publication finds its active region: by halving the possible lengths of its code, or, as in the
+    paper, from the smallest region upwards, one lookup per bit."""
+    primary: Literal["first", "random", "most-selective"] = "most-selective"
+    """Which attribute of a term its region is found by (DMM-AR): the first by name, one drawn for each space,
+    or the one that lets the fewest publications through, as far as its region has seen."""
+    attribute_root: Literal["primary", "names", "full"] = "full"
+    """What the space of a single attribute looks at before it passes a publication on: that attribute, the
+    names of all attributes of the term as well, or the whole filter. More: fewer messages, more work."""
+    covering: bool = True
+    """Whether a term that another one covers goes no further. Fewer entries, more comparisons."""
+    covering_comparisons_max: int = 256
+    """With so many others a term is compared at most."""
+    terms_max: int = 16
+    """A filter of more terms than this has one entry, for the smallest box around them all."""
+    split_threshold: int = 1_000
+    """So many entries are too many for a region; it is halved."""
+    merge_share: float = 1 / 3
+    """Two halves are joined again when they have less than this share of the threshold together."""
+    split_keep_max: float = 0.95
+    """A region is not halved if one half would keep more than this share of its entries."""
+    replicas: int = 2
+    """Neighbours that know whom to ask if this peer dies, on both sides together."""
+    beacon_us: int = 30_000_000
+    """Time between two beacons of what a peer has asked others for."""
+    expiry_us: int = 60_000_000
+    """What was not confirmed by a beacon for so long is forgotten."""
+    tree_cache: Literal["publisher", "path", "leaf-hop"] | None = "publisher"
+    """Who remembers which region was active: the publisher, all peers on the way there, or, as in the paper,
+    the last peer before it. None: nobody."""
+    cache_beacon_us: int = 15_000_000
+    """Time between two beacons of active regions to those who remember them."""
+    cache_expiry_us: int = 30_000_000
+    """What was not confirmed for so long is looked up again."""
+
+    def __post_init__(self) -> None:
+        choices = {
+            "algorithm": ("DMM", "DMM-AR"),
+            "lookup": ("search", "climb"),
+            "primary": ("first", "random", "most-selective"),
+            "attribute_root": ("primary", "names", "full"),
+            "tree_cache": ("publisher", "path", "leaf-hop", None),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(
+                    f"dmm: {name} is one of {', '.join(map(repr, allowed))}, not {getattr(self, name)!r}"
+                )
+        for name in (
+            "covering_comparisons_max",
+            "terms_max",
+            "split_threshold",
+            "beacon_us",
+            "expiry_us",
+            "cache_beacon_us",
+            "cache_expiry_us",
+        ):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"dmm: {name} is at least 1, not {getattr(self, name)}")
+        for name in ("merge_share", "split_keep_max"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigurationError(f"dmm: {name} is a share from 0 to 1, not {getattr(self, name)}")
+        if self.replicas < 0 or self.replicas % 2:
+            raise ConfigurationError(f"dmm: replicas is an even number from 0 up, not {self.replicas}")

@@ -1,0 +1,181 @@
+"""Tables of entries: what others have asked a peer for, and what it asks others for in turn.
+
+A `Bundle` is all that one peer has asked another for in one space. Both sides keep its digest, so a beacon
+of some bytes confirms it, and only where the digests differ it is told again. A `Tree` is one peer's part of
+the multicast tree of a space: bundles from its children, what it wants itself, and the bundle that goes on
+to its parent, without entries that others of it cover (infrastructure-free paper, section V-A).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from braid.p2p.dht.identifiers import Address
+    from braid.p2p.dmm.interests import Interests
+    from braid.p2p.dmm.messages import Entry
+    from braid.p2p.space import Space
+
+__all__ = ["Bundle", "Change", "Tree"]
+
+
+def _digest(entry: Entry) -> int:
+    words = f"{entry.name}\n{entry.term} {entry.axis}\n{entry.text}"
+    return int.from_bytes(blake2b(words.encode(), digest_size=7).digest(), "big")
+
+
+class Bundle:
+    """Entries by name, and a digest of them all that does not depend on their order."""
+
+    __slots__ = ("digest", "entries", "expires_us")
+
+    def __init__(self, expires_us: int = 0) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.digest = 0
+        self.expires_us = expires_us
+
+    def add(self, entry: Entry) -> bool:
+        """Take an entry in; whether that changes anything."""
+        before = self.entries.get(entry.name)
+        if before is not None:
+            if before == entry:
+                return False
+            self.digest ^= _digest(before)
+        self.entries[entry.name] = entry
+        self.digest ^= _digest(entry)
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Take an entry out; whether it was there."""
+        entry = self.entries.pop(name, None)
+        if entry is None:
+            return False
+        self.digest ^= _digest(entry)
+        return True
+
+
+class Change:
+    """How what a peer asks for in a space changes."""
+
+    __slots__ = ("added", "removed")
+
+    def __init__(self) -> None:
+        self.added: dict[str, Entry] = {}
+        self.removed: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+    def add(self, entry: Entry) -> None:
+        """An entry comes in."""
+        self.removed.pop(entry.name, None)
+        self.added[entry.name] = entry
+
+    def remove(self, name: str) -> None:
+        """An entry goes out."""
+        if self.added.pop(name, None) is None:
+            self.removed[name] = None
+
+
+class Tree:
+    """What this peer gives and gets of a space on the way between subscribers and regions."""
+
+    __slots__ = ("_comparisons_max", "_interests", "bundles", "covered", "parent", "sent", "space", "wishes")
+
+    def __init__(self, space: Space, interests: Interests, comparisons_max: int) -> None:
+        self.space = space
+        self._interests = interests
+        self._comparisons_max = comparisons_max
+        """With how many others an entry is compared; 0 for no covering at all."""
+        self.bundles: dict[Address, Bundle] = {}
+        """What children have asked for."""
+        self.wishes: dict[str, dict[str, Entry]] = {}
+        """What this peer wants itself, by what it is for: its subscribers, or one of its regions."""
+        self.sent = Bundle()
+        """What the parent is asked for."""
+        self.covered: dict[str, Entry] = {}
+        """What the parent is not asked for, because something that it is asked for covers it."""
+        self.parent: Address | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody wants anything."""
+        return not self.bundles and not self.wishes
+
+    @property
+    def size(self) -> int:
+        """How many entries of others it holds."""
+        return sum(len(bundle.entries) for bundle in self.bundles.values())
+
+    def add(self, entry: Entry, change: Change) -> None:
+        """An entry was added to a bundle or to the wishes."""
+        name = entry.name
+        sent = self.sent.entries.get(name)
+        if sent is not None:
+            if sent == entry:
+                return
+            self._take_back(sent, change)
+        if self._comparisons_max:
+            covers = self._interests.covers
+            for other in islice(self.sent.entries.values(), self._comparisons_max):
+                if covers(other, entry):
+                    self.covered[name] = entry
+                    return
+            narrower = [
+                each
+                for each in islice(self.sent.entries.values(), self._comparisons_max)
+                if covers(entry, each)
+            ]
+            for each in narrower:
+                self.sent.remove(each.name)
+                self.covered[each.name] = each
+                change.remove(each.name)
+        self.covered.pop(name, None)
+        self.sent.add(entry)
+        change.add(entry)
+
+    def remove(self, name: str, change: Change) -> None:
+        """An entry was taken out of a bundle or the wishes."""
+        for holder in (*(each.entries for each in self.bundles.values()), *self.wishes.values()):
+            if name in holder:
+                return  # it has come by two ways, and one of them is left
+        self.covered.pop(name, None)
+        gone = self.sent.entries.get(name)
+        if gone is not None:
+            self._take_back(gone, change)
+
+    def _take_back(self, gone: Entry, change: Change) -> None:
+        """Ask for an entry no more, but for what it has covered."""
+        self.sent.remove(gone.name)
+        change.remove(gone.name)
+        for entry in [each for each in self.covered.values() if self._interests.covers(gone, each)]:
+            del self.covered[entry.name]
+            self.add(entry, change)
+
+    def wish(self, purpose: str, wanted: Iterable[Entry], change: Change) -> None:
+        """Say all that this peer wants for a purpose."""
+        before = self.wishes.pop(purpose, {})
+        after = {entry.name: entry for entry in wanted}
+        if after:
+            self.wishes[purpose] = after
+        for name in before:
+            if name not in after:
+                self.remove(name, change)
+        for name, entry in after.items():
+            if before.get(name) != entry:
+                self.add(entry, change)
+
+    def drop(self, child: Address, change: Change) -> None:
+        """Forget all that a child has asked for."""
+        bundle = self.bundles.pop(child, None)
+        if bundle is not None:
+            for name in bundle.entries:
+                self.remove(name, change)
+
+    def expired(self, now_us: int) -> Iterator[Address]:
+        """Children that have not confirmed their bundles in time."""
+        return (child for child, bundle in self.bundles.items() if bundle.expires_us <= now_us)
