@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.broker.core import BrokerCore
 from braid.errors import ConfigurationError
+from braid.runtime.locks import DirectoryLocks
 from braid.runtime.logs import announce
 from braid.runtime.metrics import Metrics, TurnTimes
 from braid.runtime.node import Node
@@ -290,6 +291,9 @@ class Broker:
             node.on_neighbours = registration.changed
             await registration.begin()
             stack.push_async_callback(registration.end)
+            locks = DirectoryLocks(directory, node.report)
+            node.locks = locks
+            stack.push_async_callback(locks.close)
         metrics = Metrics(core, turns, node.handshakes)
         self.http = await open_http(http, self.why_not_ready, metrics, doors, stack)
 

@@ -15,6 +15,7 @@ from braid.protocol import FrameDecoder
 from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.inputs import Drain
 from braid.sim.checkers import Checkers
+from braid.sim.directory import LockDirectory
 from braid.sim.faults import Faults
 from braid.sim.host import Host
 from braid.sim.loop import stream
@@ -41,6 +42,8 @@ OCCURRENCES_MAX = 10_000_000
 # steps of a recovery are less apart than this.
 QUIET_US = 1_000_000
 SAMPLE_US = 1_000_000
+# As long as locks outlive a real broker by default.
+LEASE_US = 10_000_000
 # While time passes, cycles of garbage are looked for after so many new objects.
 GARBAGE_MAX = 100_000
 
@@ -167,6 +170,22 @@ class World(Faults):
         """Add a client as programs have it; its name is that of a host, to which faults happen."""
         client.enter(self)
         return client
+
+    def add_directory(
+        self, name: str = "directory", *, lease_us: int = LEASE_US, latency_us: int = 1_000
+    ) -> LockDirectory:
+        """Add the directory of this world, for locks and neighbour records.
+
+        Args:
+            name: what faults call it.
+            lease_us: how long locks stay with a host that is silent.
+            latency_us: between it and every host.
+        """
+        if self.directory is not None:
+            raise ConfigurationError(f"this world has a directory already, {self.directory.name!r}")
+        found = LockDirectory(self._new_name(name), self, lease_us=lease_us, latency_us=latency_us)
+        self.endpoints[name] = self.directory = found
+        return found
 
     def _new_name(self, name: str) -> str:
         if name in self.endpoints:
