@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
