@@ -106,6 +106,7 @@ class Composition:
         store: StoreState | None,
         stopwatch: Callable[[], int] | None,
         matcher: Matcher | None,
+        topics: Mapping[str, Callable[[Mapping[str, str]], Any]] | None = None,
     ) -> None:
         """The arguments are those of `BrokerCore`."""
         self.settings = settings
@@ -125,7 +126,7 @@ class Composition:
         self._make_soft_links()
         self._make_doors(access)
         self._make_publications(store is not None, stopwatch)
-        self._make_operations()
+        self._make_operations(topics or {})
         self.events.use(hearers(self))
 
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
@@ -235,7 +236,7 @@ class Composition:
             stopwatch,
         )
 
-    def _make_operations(self) -> None:
+    def _make_operations(self, further: Mapping[str, Callable[[Mapping[str, str]], Any]]) -> None:
         """What operators ask for, turns, and the end."""
         turn, connections, neighbours = self.turn, self.connections, self.neighbours
         self.admission = AccessReview(
@@ -263,7 +264,8 @@ class Composition:
         operations = LinkOperations(
             turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
         )
-        self.operator = Operator(turn, topics(self.reports, operations, self.mesh), self.admission.reload)
+        answers = {**topics(self.reports, operations, self.mesh), **further}
+        self.operator = Operator(turn, answers, self.admission.reload)
         self.draining = Draining(
             turn,
             connections,

@@ -33,7 +33,7 @@ from braid.protocol.inputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from braid.broker.settings import BrokerSettings
@@ -64,6 +64,7 @@ class BrokerCore:
         neighbours: Iterable[tuple[str, str]] = (),
         stopwatch: Callable[[], int] | None = None,
         matcher: Matcher | None = None,
+        topics: Mapping[str, Callable[[Mapping[str, str]], Any]] | None = None,
     ) -> None:
         """
         Args:
@@ -76,11 +77,12 @@ class BrokerCore:
             neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
             matcher: who answers which destinations want a publication, such as a view of what many brokers
                 in one process share; an index of its own if not given.
+            topics: further questions that operators may ask, and who answers them.
         """
         self.settings = settings
         self.incarnation = incarnation
         policy = access if access is not None else AccessPolicy.open()
-        parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher)
+        parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher, topics)
         self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings

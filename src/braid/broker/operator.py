@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Operator"]
 
 # What only looks, and is not worth a line in the audit log.
-_REPORTS = frozenset({"overlay", "statistics"})
+_REPORTS = frozenset({"overlay", "statistics", "peer"})
 # Answered later than the others: files have to be read.
 _RELOAD = "reload"
 # What an answer takes in a frame beside its text.
