@@ -92,7 +92,15 @@ if TYPE_CHECKING:
         connect,
         connect_sync,
     )
-    from braid.server import Broker, ServerSettings, SyncBroker, serve, serve_sync
+    from braid.server import (
+        Broker,
+        ServerSettings,
+        SyncBroker,
+        serve,
+        serve_peer,
+        serve_peer_sync,
+        serve_sync,
+    )
 
 __all__ = [
     "AccessDeniedError",
@@ -148,6 +156,8 @@ __all__ = [
     "flatten",
     "open",
     "serve",
+    "serve_peer",
+    "serve_peer_sync",
     "serve_sync",
     "to_spark",
 ]
@@ -208,6 +218,8 @@ _ROOMS = {
     "flatten": "language",
     "open": "embedded",
     "serve": "server",
+    "serve_peer": "server",
+    "serve_peer_sync": "server",
     "serve_sync": "server",
     "to_spark": "language",
 }

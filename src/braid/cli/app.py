@@ -17,6 +17,7 @@ from braid.cli import reproduce, simulate
 from braid.cli.json_lines import OnError, decode, open_input
 from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
 from braid.cli.overlay import overlay
+from braid.cli.peer import peer
 from braid.cli.pipeline import pipeline
 from braid.cli.plugins import PASSED_ON, run_plugin
 from braid.cli.terminal import byte_progress, examples, json_text, say
@@ -44,6 +45,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(overlay, name="overlay")
+app.add_typer(peer, name="peer")
 app.add_typer(pipeline, name="pipeline")
 app.command(epilog=examples(*simulate.EXAMPLES))(simulate.simulate)
 app.command(epilog=examples(*reproduce.EXAMPLES))(reproduce.reproduce)
@@ -224,6 +226,7 @@ class _LogLevel(StrEnum):
         "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
         "braid broker --config broker.toml --http 127.0.0.1:9000",
         "braid broker --id C --neighbor 127.0.0.1:7001 --listen 127.0.0.1:7002 --strategy S2 --fanout 8",
+        "braid broker --id G --bootstrap 127.0.0.1:7100 --neighbor 127.0.0.1:7000 --listen 127.0.0.1:7003",
         "braid broker --print-config > broker.toml",
     )
 )
@@ -327,6 +330,14 @@ def broker(
     log_level: Annotated[
         _LogLevel | None, typer.Option("--log-level", help="The least important line that is written.")
     ] = None,
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="Be a gateway to the network of peers that this one belongs to; repeatable.",
+        ),
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every setting with its default, and exit.")
     ] = False,
@@ -370,5 +381,6 @@ def broker(
             insecure=insecure,
             log_format=log_format and log_format.value,
             log_level=log_level and log_level.value,
+            bootstrap=bootstrap or None,
         )
     )

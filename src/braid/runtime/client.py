@@ -36,6 +36,7 @@ from braid.runtime.client_arguments import (
     manner_of,
     publication_record,
     publication_records,
+    refused_by_peers,
     report_of,
     waiting_for_links,
 )
@@ -72,7 +73,13 @@ class Client:
         request_timeout_s: float,
         on_error: ErrorHandler | None,
         on_connection: ConnectionHandler | None,
+        *,
+        peers: bool = False,
     ) -> None:
+        """The arguments are those of `connect`; `peers`: whether it connects to peers, which offer less."""
+        self.peers = peers
+        """Whether this is a client of peers, which offer neither durable subscriptions nor replays,
+        acknowledged delivery or an order of deliveries."""
         self._engine = ClientEngine(settings, addresses, request_timeout_s, on_error, on_connection)
         self._secrets = DurableSecrets()
 
@@ -164,7 +171,7 @@ class Client:
             BusClosedError, ConnectionLostError: nothing more can be published.
         """
         limit_s = checked_timeout(timeout_s)
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self.peers)
         record = publication_record(attributes, body, content_type)
         if not self._engine.has_room:
             await self._engine.wait_room_for(limit_s)
@@ -186,7 +193,7 @@ class Client:
         checked first: when one cannot be published, none is. Otherwise as `publish`.
         """
         limit_s = checked_timeout(timeout_s)
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self.peers)
         records = publication_records(batch)
         if not self._engine.has_room:
             await self._engine.wait_room_for(limit_s)
@@ -305,6 +312,7 @@ class Client:
             interest = requests.subscribe(wanted, choice, queue_size, **waiting)
             plain = Subscription(self._engine, interest, name, handler)
             return await self._installed(plain, interest, callback)
+        self._require_brokers("durable subscriptions", "subscribe without durable")
         if not isinstance(durable, str) or not durable:
             raise ConfigurationError(f"a durable subscription needs a name, not {durable!r}")
         if self._engine.session.inbox.durable(durable) is not None:
@@ -316,6 +324,10 @@ class Client:
         )
         durably = DurableSubscription(self._engine, interest, name, handler)
         return await self._installed(durably, interest, callback)
+
+    def _require_brokers(self, what: str, instead: str) -> None:
+        if self.peers:
+            raise refused_by_peers(what, instead)
 
     async def _installed(
         self, subscription: AnySubscription, interest: Interest, callback: Callable[[Any], object] | None
@@ -345,6 +357,7 @@ class Client:
         Read it with `async for`; it ends after the last one. `secret` is as in `subscribe`.
         """
         self._engine.check()
+        self._require_brokers("replays", "there is no log to read from")
         require_size("queue_size", queue_size)
         if first < 0 or (last is not None and last < first):
             raise ConfigurationError(
@@ -363,6 +376,7 @@ class Client:
         `secret` is as in `subscribe`.
         """
         self._engine.check()
+        self._require_brokers("durable subscriptions", "there is none to drop")
         opens = self._secrets.of(name, secret)
         await self._engine.answer(self._engine.session.requests.drop_durable(name, opens))
 

@@ -202,7 +202,7 @@ class SyncClient:
         ordered: bool = False,
     ) -> SyncReceipt:
         """Send a publication on its way; waits only while too much is on its way. See `Client.publish`."""
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self._client.peers)
         record = publication_record(attributes, body, content_type)
         sequence = self._hand_over((record,), manner, checked_timeout(timeout_s))
         return SyncReceipt(self, sequence, delivery == "acknowledged")
@@ -216,7 +216,7 @@ class SyncClient:
         ordered: bool = False,
     ) -> SyncReceipt:
         """Send many publications on their way in their order. See `Client.publish_batch`."""
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self._client.peers)
         records = publication_records(batch)
         sequence = self._hand_over(records, manner, checked_timeout(timeout_s))
         return SyncReceipt(self, sequence, delivery == "acknowledged", len(records))

@@ -36,7 +36,7 @@ HOST_LENGTH_MAX = 253
 # A handshake has two round trips at most; more turns than this mean that it makes no progress.
 HANDSHAKE_TURNS_MAX = 10
 
-_SCHEMES = {"braid": False, "braids": True}
+_SCHEMES = {"braid": False, "braids": True, "braid+p2p": False, "braids+p2p": True}
 _HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ADDRESS_FORMS = "'braid://host:7000', 'braids://host:7000' (with TLS), 'host:7000' or '[::1]:7000'"
 
@@ -61,6 +61,8 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """An address from its text; the scheme and the port may be left out.
+
+    Of a peer (`braid+p2p://`, `braids+p2p://` with TLS) it is where it listens, as of a broker.
 
     >>> parse_address("braids://[::1]")
     Address(host='::1', port=7000, tls=True)

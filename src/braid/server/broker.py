@@ -122,6 +122,8 @@ class Broker:
         """Where it serves health and metrics, such as `http://127.0.0.1:9000`; "" if it does not."""
         self._stack = AsyncExitStack()
         self._peering: Peering | None = None
+        self.refused = asyncio.Event()
+        """Set when the peers that it was to join do not want it; `why_not_ready` says why."""
         self._settings: BrokerSettings
         self._core: BrokerCore
         self._node: Node
@@ -141,7 +143,8 @@ class Broker:
     @property
     def address(self) -> str:
         """Where clients and neighbours reach it, with the real port, such as `braid://127.0.0.1:7000`."""
-        return self._settings.address
+        address = self._settings.address
+        return address.replace("://", "+p2p://", 1) if self.settings.peers.alone else address
 
     @property
     def port(self) -> int:
@@ -264,6 +267,8 @@ class Broker:
         with keeper:
             settings = self._settings = with_addresses(wanted.broker, listener)
             peering = self._peering = open_peering(wanted, settings, listener, doors)
+            if peering is not None:
+                peering.on_refusal = self.refused.set
             core = self._core = BrokerCore(
                 settings,
                 incarnation=uuid.uuid4().hex,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 (its fields are read by their types)
 from typing import Literal
 
 from braid.errors import ConfigurationError, FilterError

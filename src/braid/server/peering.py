@@ -39,15 +39,10 @@ if TYPE_CHECKING:
     from braid.server.peer_settings import PeerSettings
     from braid.server.settings import ServerSettings
 
-__all__ = ["Peering", "open_peering", "peer_id"]
+__all__ = ["Peering", "open_peering"]
 
 # Others cannot be told that a peer is everywhere.
 _ANY_HOST = ("0.0.0.0", "::", "")
-
-
-def peer_id(address: Address) -> str:
-    """The name of a peer that was given none."""
-    return checked_broker_id(f"peer-{address.host.replace(':', '.')}-{address.port}"[:64])
 
 
 def open_peering(
@@ -97,8 +92,8 @@ class Peering:
         place = parse_address(advertised) if advertised else listener
         if place.host in _ANY_HOST:
             raise ConfigurationError(
-                f"other peers cannot reach {place.host or 'all interfaces'}: give the address that they are to "
-                "use (--address, or address in [broker])"
+                f"other peers cannot reach {place.host or 'all interfaces'}: give the address that they are "
+                "to use (--address, or address in [broker])"
             )
         self.address = _peer_address(place)
         self._token = settings.token or link_token or None
@@ -113,7 +108,7 @@ class Peering:
         self._frame_bytes_max = frame_bytes_max
         self.refusal = ""
         """Why the first bootstrap peer that answered does not want us, if it does not."""
-        self.on_refusal: Callable[[str], None] = lambda reason: None
+        self.on_refusal: Callable[[], None] = lambda: None
         self._bootstrap = tuple(_peer_address(parse_address(each)) for each in settings.bootstrap)
         self._access: AccessPolicy | None = None
         self.machine: PeeredBroker
@@ -225,7 +220,7 @@ class Peering:
     def _refused(self, address: str, reason: str) -> None:
         if address in self._bootstrap and not self.joined:
             self.refusal = f"the peer {address} refuses this one: {reason}"
-            self.on_refusal(self.refusal)
+            self.on_refusal()
 
 
 def _peer_address(address: Address) -> str:
@@ -242,4 +237,3 @@ def _read_schema(path: os.PathLike[str] | None) -> NetworkSchema:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigurationError(f"the schema {os.fspath(path)} cannot be read: {error}") from None
     return NetworkSchema(found)
-

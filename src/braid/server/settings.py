@@ -235,6 +235,17 @@ class ServerSettings:
             values[table] |= options
         return _settings(values)
 
+    def with_peers(self, values: Mapping[str, Any]) -> ServerSettings:
+        """The same with other choices about peers.
+
+        Raises:
+            ConfigurationError: one of them is not known or cannot be used.
+        """
+        read = _values(Document({"peers": dict(values)}, "the options", Path()))["peers"]
+        # Nobody else says what may be published here, so everybody expects anything.
+        broker = replace(self.broker, flooding=True)
+        return replace(self, broker=broker, peers=replace(self.peers, **read))
+
 
 @dataclass(frozen=True)
 class Key:

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from braid.errors import ConfigurationError, LocalProtocolError
 from braid.language import Filter
 from braid.p2p.dmm.repeats import Repeats
-from braid.p2p.gateway.link import PeersLink
 from braid.protocol import PublicationBatch
 from braid.protocol.batch import encode_record
 from braid.protocol.effects import Close, Delivery, Drained, Greeted, Note, Pause, Send
@@ -25,11 +24,12 @@ from braid.protocol.inputs import Closed, Drain, Heard, Malformed, Opened, Recei
 from braid.protocol.publisher_names import whole_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from braid.broker.core import BrokerCore
-    from braid.language import Publication, Value
+    from braid.language import Publication
     from braid.p2p.dmm.application import Dmm
+    from braid.p2p.gateway.link import PeersLink
     from braid.p2p.peer import Peer
     from braid.protocol.codec import Frame
     from braid.protocol.effects import Effect
@@ -198,7 +198,9 @@ class PeeredBroker:
             if effect.connection == self._connection:
                 self.link.received(effect.frames, self)
         elif isinstance(effect, Close) and effect.connection == self._connection:
-            self._effects.append(Note("warning", "the link to peers has ended", {"reason": effect.reason}))
+            if not self._ending:
+                fields = {"reason": effect.reason}
+                self._effects.append(Note("warning", "the link to peers has ended", fields))
             self.link.lost()
             self._reopen_us = None if self._ending else self._now_us + REOPEN_US
             closed = Closed(effect.connection, effect.reason)
@@ -240,12 +242,6 @@ class PeeredBroker:
         )
         publisher = whole_name(publication.publisher, publication.epoch)
         self.link.publish(PublicationBatch.of(publisher, [publication.sequence], [record]))
-
-    # For people and metrics.
-
-    def statistics(self) -> dict[str, Any]:
-        """Those of the broker, and what has crossed."""
-        return self.broker.statistics()
 
 
 def _id(publication: Publication) -> tuple[str, str, int]:
