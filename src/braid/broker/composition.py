@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
+from braid.broker.access import AccessPolicy
 from braid.broker.access_review import AccessReview
 from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from braid.broker.access import AccessPolicy
     from braid.broker.parties import Link, Party
     from braid.broker.settings import BrokerSettings
     from braid.matching import Matcher
@@ -102,11 +102,10 @@ class Composition:
         settings: BrokerSettings,
         incarnation: str,
         seed: int,
-        access: AccessPolicy,
+        access: AccessPolicy | None,
         store: StoreState | None,
         stopwatch: Callable[[], int] | None,
         matcher: Matcher | None,
-        topics: Mapping[str, Callable[[Mapping[str, str]], Any]] | None = None,
     ) -> None:
         """The arguments are those of `BrokerCore`."""
         self.settings = settings
@@ -124,9 +123,9 @@ class Composition:
 
         self._make_links(seed, matcher)
         self._make_soft_links()
-        self._make_doors(access)
+        self._make_doors(access or AccessPolicy.open())
         self._make_publications(store is not None, stopwatch)
-        self._make_operations(topics or {})
+        self._make_operations()
         self.events.use(hearers(self))
 
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
@@ -236,7 +235,7 @@ class Composition:
             stopwatch,
         )
 
-    def _make_operations(self, further: Mapping[str, Callable[[Mapping[str, str]], Any]]) -> None:
+    def _make_operations(self) -> None:
         """What operators ask for, turns, and the end."""
         turn, connections, neighbours = self.turn, self.connections, self.neighbours
         self.admission = AccessReview(
@@ -264,8 +263,7 @@ class Composition:
         operations = LinkOperations(
             turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
         )
-        answers = {**topics(self.reports, operations, self.mesh), **further}
-        self.operator = Operator(turn, answers, self.admission.reload)
+        self.operator = Operator(turn, topics(self.reports, operations, self.mesh), self.admission.reload)
         self.draining = Draining(
             turn,
             connections,

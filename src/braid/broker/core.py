@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from braid.broker.access import AccessPolicy
 from braid.broker.composition import Composition
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from braid.broker.access import AccessPolicy
     from braid.broker.settings import BrokerSettings
     from braid.broker.snapshot import BrokerSnapshot
     from braid.broker.ways import Source
@@ -64,7 +64,6 @@ class BrokerCore:
         neighbours: Iterable[tuple[str, str]] = (),
         stopwatch: Callable[[], int] | None = None,
         matcher: Matcher | None = None,
-        topics: Mapping[str, Callable[[Mapping[str, str]], Any]] | None = None,
     ) -> None:
         """
         Args:
@@ -77,12 +76,10 @@ class BrokerCore:
             neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
             matcher: who answers which destinations want a publication, such as a view of what many brokers
                 in one process share; an index of its own if not given.
-            topics: further questions that operators may ask, and who answers them.
         """
         self.settings = settings
         self.incarnation = incarnation
-        policy = access if access is not None else AccessPolicy.open()
-        parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher, topics)
+        parts = Composition(settings, incarnation, seed, access, store, stopwatch, matcher)
         self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings
@@ -106,6 +103,7 @@ class BrokerCore:
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
+        self._operator = parts.operator
         self._draining = parts.draining
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
@@ -331,6 +329,10 @@ class BrokerCore:
         """What this broker is like now: a value that can be compared, shown and sent."""
         self._ways.add_up()
         return self._reports.snapshot()
+
+    def answer(self, topic: str, answer: Callable[[Mapping[str, str]], Any]) -> None:
+        """Have a further question of operators answered, such as one about what this broker is part of."""
+        self._operator.topics[topic] = answer
 
     def statistics(self) -> dict[str, Any]:
         """The same in numbers, for metrics."""

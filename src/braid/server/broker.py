@@ -277,7 +277,6 @@ class Broker:
                 store=state,
                 neighbours=await known_neighbours(directory, settings.broker_id),
                 stopwatch=time.perf_counter_ns,
-                topics={"peer": lambda arguments: peering.report()} if peering is not None else None,
             )
             turns = TurnTimes()
             tls = doors.client_tls if doors.server_tls is not None else None

@@ -160,6 +160,7 @@ class Peering:
             installing_us=settings.installing_us,
             alone=settings.alone,
         )
+        broker.answer("peer", lambda arguments: self.report())
         self.machine = PeeredBroker(broker, peer, dmm, link, crossing)
         self.datagrams = Datagrams(
             self.address,
