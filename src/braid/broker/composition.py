@@ -47,9 +47,11 @@ from braid.errors import RemoteProtocolError
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.messages import (
     Acknowledge,
+    AcknowledgeDurable,
     Acknowledgement,
     Advertise,
     Ask,
+    CreateDurable,
     Done,
     DropDurable,
     Failed,
@@ -57,8 +59,10 @@ from braid.protocol.messages import (
     Introduction,
     LinkState,
     Loads,
+    LogStatus,
     Nearby,
     Ping,
+    PinLog,
     Pong,
     PublishDiscarded,
     PublishRefused,
@@ -407,6 +411,10 @@ class Messages:
             Acknowledge: broker.durables.acknowledge,
             Replay: broker.durables.replay,
             DropDurable: broker.durables.drop,
+            CreateDurable: broker.durables.owners.create,
+            LogStatus: broker.durables.owners.status,
+            AcknowledgeDurable: broker.durables.owners.acknowledge,
+            PinLog: broker.durables.owners.pin,
             StopReading: broker.durables.stop,
             Ask: broker.operator.ask,
         }

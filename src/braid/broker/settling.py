@@ -30,7 +30,7 @@ class WaitingFor(Enum):
     FRAME = "a frame that a party has sent; the key is its number"
     HERE = "what clients and logs of this broker have of such a frame"
     ROWS = "rows of a log that its reader takes in; the key is the log, the reader's request and their size"
-    REPLAY = "the next piece of a replay; the key is the log, the request, the next row and the last"
+    REPLAY = "the next piece of a replay, which is the key"
 
 
 class Pending:

@@ -29,6 +29,7 @@ __all__ = [
     "PUBLISHER_BYTES_MAX",
     "WAITED_FOR",
     "PublicationBatch",
+    "decode_heads",
     "decode_record",
     "encode_record",
 ]
@@ -108,6 +109,18 @@ def encode_record(
     if body or content_type:
         return _encoder.encode((attributes, published_at_us, body, content_type))
     return _encoder.encode((attributes, published_at_us))
+
+
+def decode_heads(records: Iterable[bytes]) -> list[_Attributes]:
+    """Attributes and times of records, without copies of their bodies.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a record.
+    """
+    try:
+        return [_attributes_decoder.decode(record) for record in records]
+    except _MALFORMED as error:
+        raise RemoteProtocolError(f"a record is malformed: {error}") from None
 
 
 def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
