@@ -39,7 +39,6 @@ app = typer.Typer(
         """braid subscribe "price > 10" """.strip(),
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
@@ -232,14 +231,16 @@ class _LogLevel(StrEnum):
 )
 def broker(
     broker_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Its name in the network, unlike all others.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="Its name in the network; no other broker has it."),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where clients and neighbours connect; port 0 takes a free one. \\[default: 127.0.0.1:7000]",
+            help="Where clients and neighbours connect; a port alone is on loopback, 0 a free one. "
+            "\\[default: 127.0.0.1:7000]",
         ),
     ] = None,
     address: Annotated[
@@ -266,7 +267,8 @@ def broker(
         typer.Option(
             "--delta",
             metavar="N",
-            help="How many links far it sees; 0: as the strategy needs it. \\[default: 0]",
+            help="How many links away it still knows other brokers; 0: as far as the strategy needs. "
+            "\\[default: 0]",
         ),
     ] = None,
     fanout: Annotated[
@@ -291,14 +293,15 @@ def broker(
         Path | None, typer.Option("--access", metavar="FILE", help="Who may do what, in TOML.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Our certificate. Means TLS.")
+        Path | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="The certificate to show; turns TLS on."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
     ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option("--tls-authority", metavar="FILE", help="Believe certificates signed by these."),
+        typer.Option("--tls-authority", metavar="FILE", help="Trust certificates signed by these."),
     ] = None,
     revocations: Annotated[
         Path | None,

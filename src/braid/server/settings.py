@@ -170,17 +170,17 @@ class ServerSettings:
 
         Args:
             source: the path of a configuration file, or what such a file holds, as a mapping of tables.
-            broker_id: its name in the network, unlike all others.
+            broker_id: its name in the network; no other broker has it.
             listen: host and port where clients and neighbours connect; port 0 takes a free one.
             address: what others are told; left out, that of the listener.
             neighbours: addresses of brokers to link to.
             strategy: how publications are forwarded: S0, S1, S2, SH or SB.
-            delta: how many links far it sees; 0: as the strategy needs it.
+            delta: how many links away it still knows other brokers; 0: as far as the strategy needs.
             fanout: links and soft links at most.
             data_dir: where durable subscriptions and neighbours are kept.
             directory: where to register: zk://host:port/root, or a path.
             access: the file that says who may do what.
-            tls_certificate: our certificate. Means TLS.
+            tls_certificate: the certificate to show; TLS is used then.
             tls_key: the key of that certificate.
             tls_authority: believe certificates signed by these.
             tls_revocations: accept no certificate on these lists.

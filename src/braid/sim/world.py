@@ -123,7 +123,7 @@ class World(Faults):
         """Add a machine. Its address, for whoever dials it, is its name.
 
         Args:
-            name: unlike all others.
+            name: its own; no other host or client has it.
             factory: makes the machine, at its start and at every restart.
             node: what it runs on.
             store: give it a store that outlives it.
@@ -215,7 +215,7 @@ class World(Faults):
         return found
 
     def set_link(self, left: str, right: str, model: LinkModel) -> None:
-        """Make the connections between two endpoints, from the next one on, unlike all others."""
+        """Make the connections between two endpoints, from the next one on, like this."""
         self.condition(left, right).model = model
 
     def drain(self, name: str) -> None:
