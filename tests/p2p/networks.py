@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.language import Filter, Publication
 from braid.p2p.dht.pastry import Pastry, PastrySettings
-from braid.p2p.dht.ring import Ring
+from braid.p2p.dht.ring import Ring, RingSettings
 from braid.p2p.dmm import DMM_MESSAGES, Dmm, DmmSettings, Interests
 from braid.p2p.peer import Peer, peer_vocabulary
 from braid.p2p.schema import NetworkSchema
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from braid.language import Value
     from braid.p2p.dht.interface import Dht
+    from braid.p2p.dmm.regions import State
     from braid.protocol.effects import Effect
 
 __all__ = ["SCHEMA", "Network"]
@@ -52,6 +53,7 @@ class Network(Wire):
         self.dht = dht
         self.schema = schema
         self.pastry = pastry or PastrySettings(leaf_set=4)
+        self.ring = RingSettings(acknowledged=self.pastry.acknowledged)
         self.vocabulary = peer_vocabulary(DMM_MESSAGES)
         self.delivered: list[tuple[str, str, str, int]] = []
         """Peer, key of the subscription, publisher and number."""
@@ -63,7 +65,9 @@ class Network(Wire):
 
     def _peer(self, address: str, bootstrap: list[str]) -> Peer:
         turn = Turn()
-        dht: Dht = Ring(turn, address) if self.dht == "ring" else Pastry(turn, address, self.pastry)
+        dht: Dht = (
+            Ring(turn, address, self.ring) if self.dht == "ring" else Pastry(turn, address, self.pastry)
+        )
         interests = Interests(self.settings, self.schema)
         return Peer(turn, dht, Dmm(turn, dht, self.settings, interests), bootstrap)
 
@@ -91,6 +95,14 @@ class Network(Wire):
             for address in self.peers
             for key, wanted in self.dmm(address).subscriptions.items()
             if wanted.matches(attributes)
+        )
+
+    def regions(self, state: State) -> int:
+        """How many regions there are of a state."""
+        return sum(
+            region.state is state
+            for address in self.peers
+            for region in self.dmm(address).site.holding.regions.values()
         )
 
     def taken(self) -> list[tuple[str, str]]:

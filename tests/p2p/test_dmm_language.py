@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from braid.language import Filter, Range
 from braid.p2p.dmm import DmmSettings, Interests
 from braid.p2p.dmm.interests import has_all
+from braid.p2p.dmm.regions import State
 from braid.p2p.space import boxes_meet
 from tests.language.strategies import KINDS, Maker, filter_texts, makers
 from tests.p2p.networks import SCHEMA, Network
@@ -83,8 +84,8 @@ def test_one_who_unsubscribes_gets_nothing_more_and_leaves_nothing_behind() -> N
     network.unsubscribe("p2", "other")
     network.run(5)
     for address in network.peers:
-        assert not network.dmm(address)._trees
-        assert not network.dmm(address)._regions
+        assert not network.dmm(address).site.multicasting.trees
+        assert not network.dmm(address).site.holding.regions
 
 
 def test_a_range_that_meets_many_is_delivered_once() -> None:
@@ -95,3 +96,32 @@ def test_a_range_that_meets_many_is_delivered_once() -> None:
     network.publish("p2", {"i": Range(0, 9), "x": 4.0})
     network.run(5)
     assert network.taken() == [("p1", "a"), ("p1", "b")]
+
+
+@pytest.mark.parametrize(
+    ("dht", "choices"),
+    [
+        ("ring", DmmSettings(algorithm="DMM", split_threshold=70, covering=False)),
+        (
+            "pastry",
+            DmmSettings(
+                algorithm="DMM", split_threshold=70, covering=False, lookup="climb", tree_cache="leaf-hop"
+            ),
+        ),
+        ("ring", DmmSettings(split_threshold=3, lookup="climb", tree_cache=None, primary="first")),
+        ("pastry", DmmSettings(split_threshold=4, tree_cache="path", attribute_root="primary")),
+        ("ring", DmmSettings(split_threshold=5, attribute_root="names", primary="random", covering=False)),
+        ("pastry", DmmSettings(split_threshold=3, covering=False, tree_cache="leaf-hop")),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.algorithm,
+)
+def test_trees_of_many_regions_deliver_the_same(dht: str, choices: DmmSettings) -> None:
+    network = Network(10, choices, dht, SCHEMA)
+    maker = Maker(random.Random(7))
+    if choices.algorithm == "DMM":
+        # Few filters of the language ask for something of each attribute; without others no region is halved.
+        for number in range(60):
+            text = f"i = {number % 17 - 8} AND x > {number % 7} AND s >= 'a'"
+            network.subscribe(f"p{number % 10}", f"n{number}", text)
+    run_round(network, maker, 60, 30)
+    assert network.regions(State.INNER) >= 1

@@ -38,6 +38,7 @@ class Recorder:
         self.delivered: list[tuple[bytes, str]] = []
         self.forwarded: list[tuple[str, str]] = []
         self.direct: list[tuple[str, str]] = []
+        self.returned: list[tuple[str, str]] = []
         self.failed: list[str] = []
         self.goodbyes: list[str] = []
         self.ownership_changes = 0
@@ -53,6 +54,9 @@ class Recorder:
 
     def received(self, sender: str, message: Any, now_us: int) -> None:
         self.direct.append((sender, message.text))
+
+    def undelivered(self, address: str, message: Any, now_us: int) -> None:
+        self.returned.append((address, message.text))
 
     def joined(self, now_us: int) -> None:
         assert not self.is_joined, "joined is called once"

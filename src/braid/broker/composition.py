@@ -11,7 +11,6 @@ import random
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
-from braid.broker.access import AccessPolicy
 from braid.broker.access_review import AccessReview
 from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
@@ -47,11 +46,9 @@ from braid.errors import RemoteProtocolError
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.messages import (
     Acknowledge,
-    AcknowledgeDurable,
     Acknowledgement,
     Advertise,
     Ask,
-    CreateDurable,
     Done,
     DropDurable,
     Failed,
@@ -59,10 +56,8 @@ from braid.protocol.messages import (
     Introduction,
     LinkState,
     Loads,
-    LogStatus,
     Nearby,
     Ping,
-    PinLog,
     Pong,
     PublishDiscarded,
     PublishRefused,
@@ -87,6 +82,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
+    from braid.broker.access import AccessPolicy
     from braid.broker.parties import Link, Party
     from braid.broker.settings import BrokerSettings
     from braid.matching import Matcher
@@ -106,7 +102,7 @@ class Composition:
         settings: BrokerSettings,
         incarnation: str,
         seed: int,
-        access: AccessPolicy | None,
+        access: AccessPolicy,
         store: StoreState | None,
         stopwatch: Callable[[], int] | None,
         matcher: Matcher | None,
@@ -127,7 +123,7 @@ class Composition:
 
         self._make_links(seed, matcher)
         self._make_soft_links()
-        self._make_doors(access or AccessPolicy.open())
+        self._make_doors(access)
         self._make_publications(store is not None, stopwatch)
         self._make_operations()
         self.events.use(hearers(self))
@@ -411,10 +407,6 @@ class Messages:
             Acknowledge: broker.durables.acknowledge,
             Replay: broker.durables.replay,
             DropDurable: broker.durables.drop,
-            CreateDurable: broker.durables.owners.create,
-            LogStatus: broker.durables.owners.status,
-            AcknowledgeDurable: broker.durables.owners.acknowledge,
-            PinLog: broker.durables.owners.pin,
             StopReading: broker.durables.stop,
             Ask: broker.operator.ask,
         }

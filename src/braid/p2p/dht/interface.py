@@ -20,6 +20,9 @@ some dozens), keep the following promises.
   called `route`, with its own address as `sender`.
 - `send(address, message)` takes a message directly to a peer, whose application gets `received`. It is for
   addresses that the application has heard of, such as `sender`s and the `address` of contacts.
+- Where hops are confirmed (a setting of both implementations), messages are sent again until they are, what
+  was routed goes another way if a peer does not answer, and `undelivered(address, message)` gives back what
+  was sent directly to it.
 - `responsible(key)` and `owner(key)` answer from what this peer knows, without asking anybody. `owner`
   names the owner where it is this peer or one of its neighbours on the circle, and None where it cannot
   know.
@@ -80,6 +83,10 @@ class Application(Protocol):
 
     def received(self, sender: Address, message: msgspec.Struct, now_us: int) -> None:
         """A message was sent directly to this peer."""
+        ...
+
+    def undelivered(self, address: Address, message: msgspec.Struct, now_us: int) -> None:
+        """A message that was sent directly was not confirmed, where messages are, and is not sent again."""
         ...
 
     def joined(self, now_us: int) -> None:

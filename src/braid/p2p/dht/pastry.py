@@ -323,6 +323,8 @@ class Pastry:
         message = pending.message
         if isinstance(message, Routed):
             self._pass_on(message.key, message.message, self.own.address, message.hops, now_us)
+        else:
+            self._application.undelivered(pending.address, message, now_us)
 
     # Finding a place.
 

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 from braid.errors import ConfigurationError
 from braid.p2p.dht.identifiers import Contact, closeness, contact_of, number_of
-from braid.p2p.dht.messages import Member, RingJoin, RingMembers, RingPing, RingPong, Routed
+from braid.p2p.dht.messages import (
+    Confirmed,
+    Member,
+    Numbered,
+    RingJoin,
+    RingMembers,
+    RingPing,
+    RingPong,
+    Routed,
+)
+from braid.p2p.dht.resending import Resender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 
     from braid.p2p.dht.identifiers import Address, Key
     from braid.p2p.dht.interface import Application
+    from braid.p2p.dht.resending import Pending
     from braid.p2p.turn import Turn
 
 __all__ = ["Ring", "RingSettings"]
@@ -46,9 +57,15 @@ class RingSettings:
     """So many pings without an answer mean that a neighbour is dead."""
     retry_us: int = 1_000_000
     """How long an answer to a request to join may take before the next bootstrap peer is asked."""
+    acknowledged: bool = False
+    """Whether each hop confirms what it gets. Costs a message for each; loses nothing to lost datagrams."""
+    timeout_us: int = 1_000_000
+    """How long a confirmation may take, where it is not known how far the other is."""
+    tries: int = 3
+    """So many unconfirmed messages mean that they do not come."""
 
     def __post_init__(self) -> None:
-        for name in ("ping_us", "pings_max", "retry_us"):
+        for name in ("ping_us", "pings_max", "retry_us", "timeout_us", "tries"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"ring: {name} is at least 1, not {getattr(self, name)}")
 
@@ -64,6 +81,7 @@ class Ring:
         "_joined",
         "_known",
         "_numbers",
+        "_resender",
         "_settings",
         "_silence",
         "_tries",
@@ -76,7 +94,10 @@ class Ring:
 
     def __init__(self, turn: Turn, address: Address, settings: RingSettings | None = None) -> None:
         self._turn = turn
-        self._settings = settings or RingSettings()
+        self._settings = settings = settings or RingSettings()
+        self._resender = (
+            Resender(turn, settings.timeout_us, settings.tries) if settings.acknowledged else None
+        )
         self.own = contact_of(address)
         self._known: dict[Address, Member] = {}
         """Everybody ever heard of, the dead too: they must not come back by old news."""
@@ -108,7 +129,13 @@ class Ring:
 
     def send(self, address: Address, message: msgspec.Struct, now_us: int) -> None:
         """Take a message to the peer at an address."""
-        self._turn.send(address, message)
+        self._send(address, message, now_us)
+
+    def _send(self, address: Address, message: msgspec.Struct, now_us: int) -> None:
+        if self._resender is None or address == self.own.address:
+            self._turn.send(address, message)
+        else:
+            self._resender.send(address, message, now_us)
 
     def responsible(self, key: Key) -> bool:
         """Whether this peer is the owner of a key."""
@@ -158,6 +185,12 @@ class Ring:
     def heard(self, sender: Address, message: msgspec.Struct, now_us: int) -> bool:
         """Take in a message; False if it is one for the application."""
         self._silence.pop(sender, None)
+        if isinstance(message, Numbered):
+            if self._resender is None:  # the other side confirms; this one need not
+                self._turn.send(sender, Confirmed(message.number))
+            elif not self._resender.heard(sender, message):
+                return True
+            message = message.message
         if isinstance(message, Routed):
             self._pass_on(message.key, message.message, sender, message.hops + 1, now_us)
         elif isinstance(message, RingPing):
@@ -169,12 +202,18 @@ class Ring:
             self._learn(message, now_us)
         elif isinstance(message, RingJoin):
             self._admit(sender, now_us)
+        elif isinstance(message, Confirmed):
+            if self._resender is not None:
+                self._resender.confirmed(sender, message.number, now_us)
         else:
-            return False
+            self._application.received(sender, message, now_us)
         return True
 
     def tick(self, now_us: int) -> None:
-        """Ping the neighbours, or ask again to be a member."""
+        """Send again what was not confirmed; ping the neighbours, or ask again to be a member."""
+        if self._resender is not None:
+            for pending in self._resender.overdue(now_us):
+                self._again(pending, now_us)
         if self._deadline_us is None or now_us < self._deadline_us:
             return
         if not self._joined:
@@ -193,8 +232,13 @@ class Ring:
         self._look_for_the_dead(ping)
 
     def next_deadline_us(self) -> int | None:
-        """When the next pings are due."""
-        return self._deadline_us
+        """When something is due."""
+        due_us = self._deadline_us
+        if self._resender is not None:
+            resend_us = self._resender.next_deadline_us()
+            if resend_us is not None and (due_us is None or resend_us < due_us):
+                return resend_us
+        return due_us
 
     # Where a message goes.
 
@@ -213,7 +257,15 @@ class Ring:
             return
         passed = self._application.forward(key, message, sender, following, now_us)
         if passed is not None:
-            self._turn.send(following, Routed(key, passed, hops))
+            self._send(following, Routed(key, passed, hops), now_us)
+
+    def _again(self, pending: Pending, now_us: int) -> None:
+        """What a peer did not confirm takes another way, if its owner is another one by now."""
+        message = pending.message
+        if not isinstance(message, Routed):
+            self._application.undelivered(pending.address, message, now_us)
+        elif message.hops < HOPS_MAX:
+            self._pass_on(message.key, message.message, self.own.address, message.hops + 1, now_us)
 
     # Who is there.
 
@@ -246,6 +298,9 @@ class Ring:
                 self._place(word)
                 if before is not None and before.alive and self._joined:
                     self._application.peer_failed(address, now_us, polite=news.polite)
+                if self._resender is not None and not word.alive:
+                    for pending in self._resender.withdraw(address):
+                        self._again(pending, now_us)
         if self._joined and self.neighbours(2) != around:
             self._application.ownership_changed(now_us)
 

@@ -1,21 +1,41 @@
-"""What the peers of a publish/subscribe network say to each other, beside the DHT. Tags from 200 up."""
+"""What the peers of a publish/subscribe network say to each other, beside the DHT. Tags from 200 up.
+
+A region is named by its space and its code, `""` for the root of the space.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 __all__ = [
     "DMM_MESSAGES",
+    "Active",
+    "Arrived",
     "Beacon",
     "Content",
+    "Enter",
     "Entry",
     "Find",
+    "Gone",
+    "Idle",
+    "InUse",
+    "Load",
+    "Merge",
     "Multicast",
+    "Name",
+    "Replica",
+    "Resend",
+    "Retire",
+    "Table",
+    "Taken",
     "Update",
     "Wanted",
 ]
+
+Name: TypeAlias = tuple[str, str]
+"""A region: its space and its code."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -43,6 +63,9 @@ class Content(msgspec.Struct, array_like=True, frozen=True):
     content_type: str = ""
 
 
+# Asking for publications.
+
+
 class Update(msgspec.Struct, array_like=True, tag=200):
     """What the sender wants to be given of a space has changed."""
 
@@ -55,22 +78,55 @@ class Update(msgspec.Struct, array_like=True, tag=200):
     """Whether nothing that was said before counts any more."""
     more: bool = False
     """Whether another part follows: the digest is that of the last one."""
+    code: str = ""
+    """The region that it is for, if the sender knows it; else it goes on towards the root."""
+    child: str = ""
+    """The sender leaves, and speaks for this peer, which asked it: it is to be given these directly."""
 
 
 class Wanted(msgspec.Struct, array_like=True, tag=201):
-    """Say all that you want of these spaces: the receiver of your beacon has heard otherwise."""
+    """Say all that you want of these: the receiver of your beacon has heard otherwise."""
 
-    spaces: list[str]
+    names: list[Name]
 
 
 class Beacon(msgspec.Struct, array_like=True, tag=202):
-    """What the sender has asked for still holds; spaces and digests."""
+    """What the sender has asked for still holds: space, code of the region (or empty) and digest of each."""
 
-    digests: list[tuple[str, int]]
+    digests: list[tuple[str, str, int]]
 
 
-class Find(msgspec.Struct, array_like=True, tag=203):
-    """A publication looks for the active region that its point lies in, and, if it has ranges, for all."""
+class Enter(msgspec.Struct, array_like=True, tag=203):
+    """Entries look for the active regions that they meet, from this region on."""
+
+    space: str
+    code: str
+    holder: str
+    """The last peer before the tree of regions: publications go back to it."""
+    entries: list[Entry]
+    doubt: bool = False
+    """Whether it comes for the second time to a region that is not active although its parent says so."""
+
+
+class Active(msgspec.Struct, array_like=True, tag=204):
+    """These regions are active, at the sender."""
+
+    names: list[Name]
+    held: bool = False
+    """Whether the receiver holds entries there, and is to confirm them there; else it publishes to them."""
+
+
+class Gone(msgspec.Struct, array_like=True, tag=205):
+    """These regions are not active at the sender."""
+
+    names: list[Name]
+
+
+# Publications.
+
+
+class Find(msgspec.Struct, array_like=True, tag=210):
+    """A publication looks for the active region that it lies in; with ranges, for all of them."""
 
     space: str
     target: str
@@ -84,13 +140,127 @@ class Find(msgspec.Struct, array_like=True, tag=203):
     origin: str
     """The peer that published."""
     lookups: int = 1
+    direct: bool = False
+    """Whether it goes to where the region was known to be active, not by the DHT."""
+    relayed: bool = False
+    """Whether the owner, who is new, asks the former one to match it."""
+    doubt: bool = False
+    """Whether it comes for the second time to a region that is not active although its parent says so."""
+    caches: tuple[str, ...] = ()
+    """Who is to be told where the active region is."""
 
 
-class Multicast(msgspec.Struct, array_like=True, tag=204):
+class Multicast(msgspec.Struct, array_like=True, tag=211):
     """A publication on its way back along what subscribers asked for in a space."""
 
     space: str
     content: Content
 
 
-DMM_MESSAGES: Final = (Update, Wanted, Beacon, Find, Multicast)
+class Arrived(msgspec.Struct, array_like=True, tag=212, gc=False):
+    """A publication was matched in a region."""
+
+    publisher: str
+    sequence: int
+    space: str
+    code: str
+
+
+class Idle(msgspec.Struct, array_like=True, tag=213, gc=False):
+    """Nobody wants anything of this space. The sender will say when that changes, for some time."""
+
+    space: str
+
+
+class InUse(msgspec.Struct, array_like=True, tag=214, gc=False):
+    """What was said of an idle space does not hold any more."""
+
+    space: str
+
+
+# The tree of regions.
+
+
+class Table(msgspec.Struct, array_like=True, tag=220):
+    """A part of the entries of a region, for whoever is to be responsible for them."""
+
+    space: str
+    code: str
+    """The region that they are for now."""
+    came_from: str
+    """The code of the region that they are from."""
+    source: str
+    kind: Literal["split", "move", "merge"]
+    part: int
+    parts: int
+    holder: str
+    entries: list[Entry]
+    inner: bool = False
+    """Whether the region has halves, and so no entries of its own."""
+
+
+class Taken(msgspec.Struct, array_like=True, tag=221):
+    """All parts of a table have come."""
+
+    space: str
+    code: str
+
+
+class Load(msgspec.Struct, array_like=True, tag=222):
+    """To the owner of the region around: how many entries a half has; -1 if it has halves itself."""
+
+    space: str
+    code: str
+    owner: str
+    count: int
+
+
+class Merge(msgspec.Struct, array_like=True, tag=223):
+    """To the owner of a half: send your table to the region around."""
+
+    space: str
+    code: str
+
+
+class Retire(msgspec.Struct, array_like=True, tag=224):
+    """To the owner of a half: the region around is active again, and yours is not."""
+
+    space: str
+    code: str
+
+
+# Failures.
+
+
+class Replica(msgspec.Struct, array_like=True, tag=230):
+    """Whom to ask for what the sender knows, if it dies."""
+
+    addresses: list[str]
+
+
+class Resend(msgspec.Struct, array_like=True, tag=231):
+    """A peer has died. What it was told, tell again to whoever is responsible now."""
+
+    address: str
+
+
+DMM_MESSAGES: Final = (
+    Update,
+    Wanted,
+    Beacon,
+    Enter,
+    Active,
+    Gone,
+    Find,
+    Multicast,
+    Arrived,
+    Idle,
+    InUse,
+    Table,
+    Taken,
+    Load,
+    Merge,
+    Retire,
+    Replica,
+    Resend,
+)

@@ -28,3 +28,10 @@ class Repeats:
         if len(marks) > self._marks_max:
             del marks[next(iter(marks))]
         return True
+
+    def forget(self, mark: Hashable) -> bool:
+        """Take a mark for unseen; whether it was seen."""
+        seen = mark in self._marks
+        if seen:
+            del self._marks[mark]
+        return seen

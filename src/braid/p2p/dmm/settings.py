@@ -52,6 +52,15 @@ class DmmSettings:
     cache_expiry_us: int = 30_000_000
     """What was not confirmed for so long is looked up again."""
 
+    acknowledged: bool = False
+    """Whether publishers are told where their publications have arrived, and send again what has not. The
+    hops of the DHT are confirmed by a setting of their own. One more message for each region that is
+    reached."""
+    retry_us: int = 8_000_000
+    """How long a publisher waits before it sends again; each further time, twice as long."""
+    tries_max: int = 5
+    """So often a publication is sent at most."""
+
     def __post_init__(self) -> None:
         choices = {
             "algorithm": ("DMM", "DMM-AR"),
@@ -73,6 +82,8 @@ class DmmSettings:
             "expiry_us",
             "cache_beacon_us",
             "cache_expiry_us",
+            "retry_us",
+            "tries_max",
         ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"dmm: {name} is at least 1, not {getattr(self, name)}")

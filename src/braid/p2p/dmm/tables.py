@@ -12,15 +12,25 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from braid.p2p.space import box_within, boxes_meet
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from braid.p2p.dht.identifiers import Address
     from braid.p2p.dmm.interests import Interests
     from braid.p2p.dmm.messages import Entry
-    from braid.p2p.space import Space
+    from braid.p2p.space import Box, Space
 
-__all__ = ["Bundle", "Change", "Tree"]
+__all__ = ["Bundle", "Change", "Link", "Tree", "digest_of"]
+
+
+def digest_of(entries: Iterable[Entry]) -> int:
+    """A digest that does not depend on the order."""
+    digest = 0
+    for entry in entries:
+        digest ^= _digest(entry)
+    return digest
 
 
 def _digest(entry: Entry) -> int:
@@ -81,10 +91,31 @@ class Change:
             self.removed[name] = None
 
 
+class Link:
+    """An active region that a peer holds entries in, and deals with directly."""
+
+    __slots__ = ("address", "box", "expires_us")
+
+    def __init__(self, address: Address, box: Box, expires_us: int) -> None:
+        self.address = address
+        self.box = box
+        self.expires_us = expires_us
+
+
 class Tree:
     """What this peer gives and gets of a space on the way between subscribers and regions."""
 
-    __slots__ = ("_comparisons_max", "_interests", "bundles", "covered", "parent", "sent", "space", "wishes")
+    __slots__ = (
+        "_comparisons_max",
+        "_interests",
+        "bundles",
+        "covered",
+        "links",
+        "parent",
+        "sent",
+        "space",
+        "wishes",
+    )
 
     def __init__(self, space: Space, interests: Interests, comparisons_max: int) -> None:
         self.space = space
@@ -100,6 +131,9 @@ class Tree:
         self.covered: dict[str, Entry] = {}
         """What the parent is not asked for, because something that it is asked for covers it."""
         self.parent: Address | None = None
+        """The next peer towards the root of the space; None if it is still to be told."""
+        self.links: dict[str, Link] = {}
+        """By code, the active regions of a space that has been halved: then the parent is not asked."""
 
     @property
     def empty(self) -> bool:
@@ -175,6 +209,27 @@ class Tree:
         if bundle is not None:
             for name in bundle.entries:
                 self.remove(name, change)
+
+    def part(self, link: Link) -> list[Entry]:
+        """What the owner of a region is asked for."""
+        box = self._interests.box
+        return [entry for entry in self.sent.entries.values() if boxes_meet(box(entry), link.box)]
+
+    def is_linked(self, entry: Entry) -> bool:
+        """Whether the owners of all active regions that an entry meets are known."""
+        box = self._interests.box(entry)
+        return any(box_within(box, link.box) for link in self.links.values()) or self._linked(box, "")
+
+    def _linked(self, box: Box, code: str) -> bool:
+        if code in self.links:
+            return True
+        if not any(each.startswith(code) for each in self.links):
+            return False
+        return all(
+            self._linked(box, half)
+            for half in (code + "0", code + "1")
+            if boxes_meet(box, self.space.region(half))
+        )
 
     def expired(self, now_us: int) -> Iterator[Address]:
         """Children that have not confirmed their bundles in time."""

@@ -1,0 +1,177 @@
+"""While regions are halved and joined and peers come and go, everybody gets every publication once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from braid.language import Range
+from braid.p2p.dht.pastry import PastrySettings
+from braid.p2p.dmm import DmmSettings
+from braid.p2p.dmm.regions import State
+from braid.p2p.schema import NetworkSchema
+from tests.p2p.networks import Network
+
+NUMBERS = NetworkSchema({name: {"kind": "integer", "low": 0, "high": 255} for name in "abc"})
+SMALL = {"split_threshold": 12, "acknowledged": True}
+
+
+class Story:
+    """Publications all the time, and what of them must come."""
+
+    def __init__(self, network: Network, seed: int = 3) -> None:
+        self.network = network
+        self.chance = random.Random(seed)
+        self.expected: dict[tuple[str, int], list[tuple[str, str]]] = {}
+        self.numbers: Counter[str] = Counter()
+
+    def subscribe(self, count: int, prefix: str = "keep", widths: range = range(10, 160)) -> None:
+        for number in range(count):
+            low = {name: self.chance.randrange(256) for name in "abc"}
+            names = self.chance.sample("abc", self.chance.randrange(1, 4))
+            text = " AND ".join(
+                f"{name} BETWEEN {low[name]} AND {low[name] + self.chance.choice(widths)}"
+                for name in sorted(names)
+            )
+            self.network.subscribe(self.chance.choice(self.lasting), f"{prefix}{number}", text)
+
+    @property
+    def lasting(self) -> list[str]:
+        """Peers that stay throughout: others may leave with what they have subscribed to."""
+        return sorted(each for each in self.network.peers if not each.startswith("x"))
+
+    def publish(self, count: int, pause: float = 0.1) -> None:
+        for _ in range(count):
+            attributes: dict[str, int | Range] = {
+                name: self.chance.randrange(256) for name in "abc" if self.chance.random() < 0.8
+            }
+            if attributes and self.chance.random() < 0.2:
+                name = min(attributes)
+                low = self.chance.randrange(200)
+                attributes[name] = Range(low, low + 50)
+            source = self.chance.choice(self.lasting)
+            self.numbers[source] += 1
+            self.expected[source, self.numbers[source]] = [
+                each for each in self.network.interested(attributes) if each[1].startswith("keep")
+            ]
+            self.network.publish(source, attributes)
+            self.network.run(pause)
+
+    def check(self) -> None:
+        self.network.run(60)
+        found: dict[tuple[str, int], list[tuple[str, str]]] = {mark: [] for mark in self.expected}
+        for address, key, publisher, number in self.network.delivered:
+            if key.startswith("keep"):
+                found[publisher, number].append((address, key))
+        wrong = {
+            mark: (sorted(found[mark]), expected)
+            for mark, expected in self.expected.items()
+            if sorted(found[mark]) != expected
+        }
+        assert not wrong, f"{len(wrong)} of {len(self.expected)}: {dict(list(wrong.items())[:3])}"
+        assert sum(map(len, self.expected.values())) > 50
+
+
+def network_of(dht: str, algorithm: str, count: int = 10, **changes: object) -> Network:
+    settings = DmmSettings(**{"algorithm": algorithm, **SMALL, **changes})  # type: ignore[arg-type]
+    return Network(count, settings, dht, NUMBERS, pastry=PastrySettings(leaf_set=4, acknowledged=True))
+
+
+BOTH = pytest.mark.parametrize("algorithm", ["DMM", "DMM-AR"])
+DHTS = pytest.mark.parametrize("dht", ["ring", "pastry"])
+
+
+@BOTH
+@DHTS
+def test_during_splits_and_merges(dht: str, algorithm: str) -> None:
+    network = network_of(dht, algorithm, merge_share=1.0)
+    story = Story(network)
+    story.subscribe(5, widths=range(100, 200))
+    network.run(5)
+    assert not network.regions(State.INNER)
+    story.publish(10)
+    story.subscribe(60, "more", range(1, 60))
+    story.publish(60)
+    assert network.regions(State.INNER)
+    for number in range(60):
+        for address in sorted(network.peers):
+            if f"more{number}" in network.dmm(address).subscriptions:
+                network.unsubscribe(address, f"more{number}")
+    story.publish(200, 3.0)
+    story.check()
+    assert not network.regions(State.INNER)
+
+
+@BOTH
+@DHTS
+def test_while_peers_join(dht: str, algorithm: str) -> None:
+    network = network_of(dht, algorithm)
+    story = Story(network)
+    story.subscribe(40)
+    network.run(5)
+    for number in range(6):
+        network.add(f"x{number}", [f"p{number}"])
+        story.publish(40)
+    story.check()
+
+
+@BOTH
+@DHTS
+def test_while_peers_leave(dht: str, algorithm: str) -> None:
+    network = network_of(dht, algorithm)
+    for number in range(6):
+        network.add(f"x{number}", [f"p{number}"])
+        network.run(3)
+    story = Story(network)
+    story.subscribe(40)
+    network.run(5)
+    for number in range(6):
+        story.publish(20)
+        network.leave(f"x{number}")
+        story.publish(20)
+    story.check()
+
+
+@BOTH
+@DHTS
+def test_after_a_crash_everything_comes_again(dht: str, algorithm: str) -> None:
+    network = network_of(dht, algorithm)
+    for number in range(5):
+        network.add(f"x{number}", [f"p{number}"])
+        network.run(3)
+    story = Story(network)
+    story.subscribe(40)
+    network.run(20)
+    story.publish(20)
+    network.run(5)
+    for number in range(5):
+        network.kill(f"x{number}")
+    network.run(12 if dht == "ring" else 40)
+    story.publish(100)
+    story.check()
+
+
+@BOTH
+@DHTS
+def test_lost_datagrams_lose_nothing_where_hops_are_confirmed(dht: str, algorithm: str) -> None:
+    network = network_of(dht, algorithm)
+    network.loss = 0.02
+    story = Story(network)
+    story.subscribe(40)
+    network.run(90)
+    story.publish(100)
+    story.check()
+
+
+def test_without_confirmations_lost_datagrams_do_lose_publications() -> None:
+    settings = DmmSettings(split_threshold=12)
+    network = Network(10, settings, "pastry", NUMBERS)
+    network.loss = 0.05
+    story = Story(network)
+    story.subscribe(40)
+    network.run(90)
+    story.publish(100)
+    with pytest.raises(AssertionError, match="of 100"):
+        story.check()
