@@ -72,8 +72,8 @@ overload: $(VENV)/.stamp-everything ## small queues and too many publications on
 reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes, lost and full disks; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 30 --brokers 7 --clients 20 $(RELIABILITY)
 
-faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; minutes
-	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 --strategy S0 --strategy S2 --strategy SB
+faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; an hour
+	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 $(foreach each,S0 S1 S2 SH SB,--strategy $(each))
 
 hostile: $(VENV)/.stamp-everything ## attack brokers, and print what each attack cost and what an innocent client saw
 	@$(BIN)/python -m tests.hostile.run

@@ -15,6 +15,7 @@
       NetworkError             trouble with brokers, links and connections
         RemoteProtocolError    the peer broke the rules: close that link, keep everything else
         LocalProtocolError     we tried an illegal step: a mistake on our side
+          UnknownStepError     a step in the life of a link or a client that its table does not know
         InvariantViolated      something that must never happen did; carries the story that led there
         ConnectionLostError    the connection is gone and will not come back
         RequestRefusedError    the broker understood a request and said no
@@ -54,6 +55,7 @@ __all__ = [
     "SlowConsumerError",
     "StoreError",
     "TraceError",
+    "UnknownStepError",
     "UnreachedError",
 ]
 
@@ -202,6 +204,18 @@ class RemoteProtocolError(NetworkError):
 
 class LocalProtocolError(NetworkError):
     """We tried a step that the protocol does not allow here: a mistake on our side."""
+
+
+class UnknownStepError(LocalProtocolError):
+    """Something was to happen to a link, a client or a soft link that cannot happen in its stage.
+
+    Attributes:
+        who: whose life it is.
+    """
+
+    def __init__(self, message: str, who: object) -> None:
+        self.who = who
+        super().__init__(message)
 
 
 class InvariantViolated(NetworkError):

@@ -157,3 +157,32 @@ def test_what_has_crossed_too_many_links_has_no_receipt_of_delivery(strategy: st
 
 def no_soft_links(strategy: str) -> dict[str, Any]:
     return {"soft_links": SoftLinkSettings(fanout=2)} if strategy == "SB" else {}
+
+
+def test_a_neighbour_speaks_only_for_what_it_was_given() -> None:
+    """Otherwise any neighbour could spoil the receipts of publications that have nothing to do with it."""
+    network = line("A", "B", "C")
+    network.start("D", neighbours=("A",))
+    network.run(us=1_000_000)
+    reader = network.client("reader", "C")
+    reader.ask(Subscribe(1, "1", "n >= 0"))
+    reader.settles = False
+    network.run(us=1_000_000)
+    sender = publisher(network, "A", 1)
+    sender.publish({"n": 1}, {"n": 2}, acknowledged=True)
+    network.run(us=1_000_000)
+    liar = network.cores["D"]
+    for message in (
+        PublishRefused("p", [1, 2], "oversized", "made up"),
+        PublishDiscarded("p", [1, 2], HUGE, known=False),
+    ):
+        liar._turn.tell(liar._links.links["A"], message)
+    network.run(us=1_000_000)
+    assert not sender.answers(PublishRefused)
+    assert not sender.answers(PublishDiscarded)
+    # The one that it went to may say so, of that and no more.
+    on_the_way = network.cores["B"]
+    told = PublishRefused("p", [2, 3], "oversized", "it is so")
+    on_the_way._turn.tell(on_the_way._links.links["A"], told)
+    network.run(us=1_000_000)
+    assert [refused.sequences for refused in sender.answers(PublishRefused)] == [[2]]

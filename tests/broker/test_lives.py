@@ -13,9 +13,10 @@ from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
 from braid.broker.link_life import LINK_LIFE, LinkStage, LinkStep
 from braid.broker.parties import Client, Link, Party, SoftLink
 from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage, SoftLinkStep
-from braid.errors import LocalProtocolError
+from braid.errors import InvariantViolated, UnknownStepError
 from braid.protocol import ChannelSettings
-from braid.protocol.messages import Reach
+from braid.protocol.inputs import Drain
+from braid.protocol.messages import Reach, Subscribe, TablesComplete, TablesIncomplete
 from tests.broker.wire import Network
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ OPENING = """# Lives
 
 Where a link, a client or a soft link is in its life is its *stage*, and what happens to it is a *step*. The
 tables in `broker/link_life.py`, `broker/client_life.py` and `broker/soft_link_life.py` say which stage
-follows; a step that a stage does not know is a mistake of ours and raises `LocalProtocolError`. The diagrams
-below are drawn from the tables; `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.
+follows; a step that a stage does not know is a mistake of ours (`UnknownStepError`): it is written to the log
+with the story that led there, costs that one connection, and the link begins anew. The diagrams below are
+drawn from the tables; `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.
 """
 
 
@@ -80,7 +82,7 @@ def test_what_cannot_happen_is_named(party: Party, step: LinkStep, names: tuple[
     if isinstance(party, Client):
         party.left()
     before = party.stage
-    with pytest.raises(LocalProtocolError) as caught:
+    with pytest.raises(UnknownStepError) as caught:
         party.step(step)
     assert all(name in str(caught.value) for name in names), caught.value
     assert party.stage is before
@@ -142,3 +144,60 @@ def test_hearsay_about_a_neighbour_is_forgotten_when_it_comes_back() -> None:
         network.start("C")
         network.run(us=10_000_000)
         assert links.links["C"].stage is LinkStage.OPEN
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [(LinkStage.OPEN, LinkStep.INCOMPLETE), (LinkStage.OPEN, LinkStep.DISCONNECTED)],
+    ids=["by a message", "by the end of its connection"],
+)
+def test_a_step_that_is_missing_costs_one_link_and_not_the_broker(
+    monkeypatch: pytest.MonkeyPatch, stage: LinkStage, step: LinkStep
+) -> None:
+    network = Network()
+    network.start("A", store=True)
+    network.start("B", neighbours=("A",), store=True)
+    network.start("C", neighbours=("A",), store=True)
+    network.run(us=2_000_000)
+    readers = [network.client(f"reader {name}", name) for name in "BC"]
+    for reader in readers:
+        reader.ask(Subscribe(1, "1", "n > 0"))
+    network.run(us=1_000_000)
+    network.validate_every = 10**9
+    core = network.cores["A"]
+    with monkeypatch.context() as patch:
+        patch.delitem(LINK_LIFE.table, (stage, step))
+        if step is LinkStep.INCOMPLETE:
+            network.cores["B"]._turn.tell(network.cores["B"]._links.links["A"], TablesIncomplete())
+            network.run(us=1_000)
+        else:
+            network.cut("A", "B")
+            network.step()
+    told = [note for name, note in network.notes if name == "A" and "mistake in this broker" in note.what]
+    assert [note.fields["party"] for note in told] == ["B"]
+    assert told[0].fields["story"]
+    assert step.name in told[0].fields["mistake"]
+    publisher = network.client("p", "A")
+    publisher.publish({"n": 1}, acknowledged=True)
+    network.run(us=20_000_000)
+    assert {link.stage for link in core._links.links.values()} == {LinkStage.OPEN}
+    assert [reader.values("n") for reader in readers] == [[1], [1]]
+    assert publisher.channel.idle
+    with pytest.raises(InvariantViolated, match=step.name):
+        core.validate()
+
+
+@pytest.mark.parametrize("message", [TablesComplete, TablesIncomplete])
+def test_a_neighbour_that_speaks_on_after_our_goodbye_does_no_harm(message: type) -> None:
+    network = Network()
+    network.start("A")
+    network.start("B", neighbours=("A",))
+    network.run(us=2_000_000)
+    network.hold("B", "A")
+    network.cores["B"]._turn.tell(network.cores["B"]._links.links["A"], message())
+    network.run(us=1_000)
+    network.tell("A", Drain())
+    network.step()
+    network.release("B", "A")
+    network.run(us=5_000_000)
+    assert "A" in network.drained

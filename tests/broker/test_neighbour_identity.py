@@ -306,6 +306,48 @@ def test_a_broker_with_its_data_may_come_from_another_address() -> None:
     require_delivered(network, publisher)
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["of this life", "of the next"])
+def test_who_sits_at_a_dead_neighbours_address_learns_nothing_that_others_believe(restarted: bool) -> None:
+    """A greeting says who sends it, to the one neighbour that should be where it is sent."""
+    network = Network()
+    network.start("A", store=True)
+    network.start("C", store=True)
+    network.start("B", neighbours=("A", "C"), store=True)
+    network.run(us=2_000_000)
+    network.client("reader", "B").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    network.kill("C")
+    greetings: list[Hello] = []
+    network.on_frames = lambda source, _, frames: greetings.extend(
+        frame.body for frame in frames if source == "B" and isinstance(frame.body, Hello)
+    )
+    if restarted:
+        network.kill("B")
+        network.start("B")
+        network.run(us=100_000)
+        greetings.clear()
+    # Somebody else listens there now, and does not say a word.
+    network._moved["listener"] = "C"
+    network.change = lambda source, _, frame: None if source == "listener" else frame
+    network.start("listener", address="C")
+    network.run(us=20_000_000)
+    network.kill("listener")
+    heard = [each for each in greetings if "C" in each.proofs]
+    assert heard, "it was dialled"
+    network.kill("B")
+    network.run(us=1_000_000)
+    publisher = network.client("p", "A")
+    for number in range(1, 21):
+        publisher.publish({"x": number}, acknowledged=True)
+    network.run(us=1_000_000)
+    for greeting in heard:
+        stolen = msgspec.structs.replace(greeting, address="", resumes="", brokers=[])
+        stranger = Stranger(network, "A", stolen, SyncBegin(), TablesComplete())
+        assert [each.code for each in stranger.answers(Refused)] == ["identity"]
+    network.start("C")
+    require_delivered(network, publisher)
+
+
 @pytest.mark.parametrize("strategy", ["S0", "SB"])
 def test_what_waits_for_a_neighbour_that_moved_is_sent_where_it_is(strategy: str) -> None:
     """The brokers between have had the publications, and would take them for repetitions."""

@@ -15,7 +15,7 @@ from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
 from braid.broker.reports import statistics_of
 from braid.broker.story import Story
-from braid.errors import InvariantViolated, RemoteProtocolError, RequestRefusedError
+from braid.errors import InvariantViolated, RemoteProtocolError, RequestRefusedError, UnknownStepError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.inputs import (
     Closed,
@@ -139,6 +139,24 @@ class BrokerCore:
         self._story.add(stimulus, now_us)
         self._turn.now_us = now_us
         self._turns.work = 0
+        try:
+            self._act(stimulus, now_us)
+        except UnknownStepError as error:
+            self._ways.forget()
+            self._endings.stray(error, self._story.lines())
+        self._durables.work.collect()
+        effects = self._turn.collect()
+        self._turn.deadline_us = self._next_deadline_us()
+        busy = self._links.holding or self._draining.begun or self._turns.waiting
+        self._calm = not busy and self._tidy_at_us is None
+        return effects
+
+    def _act(self, stimulus: Input, now_us: int) -> None:
+        """Do what follows from an input, and from the time that it is.
+
+        Raises:
+            UnknownStepError: something happened to a party that cannot; what else there was to do is left.
+        """
         if isinstance(stimulus, Received):
             self._endings.guarded(stimulus.connection, self._take_in, stimulus.connection, stimulus.frames)
         elif not isinstance(stimulus, Tick):
@@ -152,12 +170,6 @@ class BrokerCore:
             self._subscriptions.step()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
-        self._durables.work.collect()
-        effects = self._turn.collect()
-        self._turn.deadline_us = self._next_deadline_us()
-        busy = self._links.holding or self._draining.begun or self._turns.waiting
-        self._calm = not busy and self._tidy_at_us is None
-        return effects
 
     def _happened(self, stimulus: Input) -> None:
         if isinstance(stimulus, Writable):
@@ -320,7 +332,7 @@ class BrokerCore:
         Raises:
             InvariantViolated: what does not hold, with the latest inputs as its story.
         """
-        found = self._invariants.violations()
+        found = [*self._endings.strayed, *self._invariants.violations()]
         if found:
             problem = f"{self.settings.broker_id}: {'; '.join(found)}"
             raise InvariantViolated(problem, tuple(self._story.lines()))

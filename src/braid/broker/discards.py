@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from braid.broker.parties import Client, Link, SoftLink
@@ -93,11 +94,15 @@ class Discards:
             reason = f"they crossed {batch.hops} links, and go no further"
             self._tell(source, PublishRefused(batch.publisher, batch.sequences.tolist(), "hops", reason))
 
-    def further_on(self, _: Party, message: PublishDiscarded | PublishRefused) -> None:
-        """A broker we have a link to says that something was discarded, or left out, there or further on."""
+    def further_on(self, party: Party, message: PublishDiscarded | PublishRefused) -> None:
+        """A broker we have a link to says that something was discarded, or left out, there or further on.
+
+        It speaks for what it was given, and for nothing else.
+        """
         for unsettled in self._unsettled:
-            for source in unsettled.sources(message.publisher, message.sequences):
-                self._tell(source, message)
+            given = unsettled.given(message.publisher, message.sequences, party)
+            for source, sequences in given.items():
+                self._tell(source, msgspec.structs.replace(message, sequences=sequences))
 
     def _tell(self, party: Party, message: PublishDiscarded | PublishRefused) -> None:
         if message.sequences and party.connection is not None:

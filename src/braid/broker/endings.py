@@ -6,23 +6,26 @@ event, and decided by those who keep them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.events import ClientLeft, ConnectionEnded, Detached, DialFailed, LinkLost, SoftLinkEnded
-from braid.broker.parties import Client, Link, SoftLink
-from braid.errors import RemoteProtocolError, RequestRefusedError
+from braid.broker.parties import Client, Link, Party, SoftLink
+from braid.errors import RemoteProtocolError, RequestRefusedError, UnknownStepError
 from braid.protocol.effects import Close
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from braid.broker.connections import Connections
     from braid.broker.events import Events
-    from braid.broker.parties import Party
     from braid.broker.turn import Turn
     from braid.protocol.messages import Goodbye, Refused
 
 __all__ = ["Endings"]
+
+# Of our own mistakes, so many are remembered.
+STRAYED_MAX = 8
 
 
 class Endings:
@@ -43,6 +46,8 @@ class Endings:
         self._turn = turn
         self._connections = connections
         self._events = events
+        self.strayed: list[str] = []
+        """The latest mistakes of ours that cost a connection."""
 
     def guarded(self, connection: int, action: Callable[..., object], *arguments: Any) -> None:
         """Do what a peer's mistake may end, which then ends its connection."""
@@ -68,6 +73,30 @@ class Endings:
         self.end(connection)
         if visitor is not None:
             self.not_made(visitor.opened.dialled, visitor.opened.soft)
+
+    def stray(self, error: UnknownStepError, story: Sequence[str]) -> None:
+        """By a mistake of ours we have lost our way with a party: its connection ends, all others go on."""
+        party = error.who
+        self.strayed = [*self.strayed, str(error)][-STRAYED_MAX:]
+        name = party.name if isinstance(party, Party) else repr(party)
+        self._turn.note(
+            "error",
+            "a mistake in this broker ends a connection; please report it with this story",
+            party=name,
+            mistake=str(error),
+            story=list(story),
+        )
+        connection = party.connection if isinstance(party, Party) else None
+        if connection is not None:
+            self._turn.refuse(connection, "internal", "this broker has lost its way with this connection")
+        if isinstance(party, Link):
+            if connection is not None:
+                self._events.tell(ConnectionEnded(connection))
+                self._connections.leave(connection)
+            self._events.tell(LinkLost(party, strayed=True))
+        elif connection is not None:
+            with suppress(UnknownStepError):  # it may be at the end of its life already
+                self.end(connection)
 
     def refused(self, party: Party, message: Refused) -> None:
         """A peer says why it is about to end the connection."""

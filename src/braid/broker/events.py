@@ -79,6 +79,8 @@ class LinkLost:
     """The connection of a link is over; the link waits for the next one."""
 
     link: Link
+    strayed: bool = False
+    """Whether we have lost our way with it, so that its session cannot go on."""
 
 
 @dataclass(frozen=True, slots=True)

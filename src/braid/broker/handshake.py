@@ -134,6 +134,7 @@ class Handshake:
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
+            meant = () if soft else self._meant(offer.expected)
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -147,13 +148,19 @@ class Handshake:
                 brokers=sorted(offer.reach),
                 delta=self._settings.delta,
                 frame_bytes_max=self._settings.frame_bytes_max,
-                proofs=self._mesh.proofs(opened.dialled)
-                if soft
-                else self._identities.proofs(self._neighbours),
+                proofs=self._mesh.proofs(opened.dialled) if soft else self._identities.proofs(meant),
                 ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
-                returned=self._identities.returned() if not soft else {},
+                returned=self._identities.returned(meant),
             )
             self._turn.effect(Send(opened.connection, [Frame(0, hello)]))
+
+    def _meant(self, expected: str) -> list[str]:
+        """The neighbours that a greeting is to convince: the one that should be where it goes.
+
+        Another one may be there, and could repeat to others what proves to them who we are. Only where nobody
+        is expected, such as at an address that an operator has just named, it may be any of them.
+        """
+        return [expected] if expected else sorted({*self._neighbours, *self._identities.ticketed})
 
     def greeted(self, connection: int, message: Message) -> Party | None:
         """The first message of a visitor; returns the party it has become.

@@ -19,7 +19,7 @@ from braid.protocol.log import ForgetNeighbour, KeepNeighbour
 from braid.protocol.messages import Hello
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from braid.broker.dialling import Dialling
     from braid.broker.events import InterestKnown, NeighbourGone
@@ -61,10 +61,7 @@ class Identities:
         return _digest(self._secret, neighbour) if self._secret else ""
 
     def proofs(self, neighbours: Iterable[str]) -> dict[str, str]:
-        """What proves to each of these that a greeting is this broker's.
-
-        The one that is dialled may be any of them: an address does not say who is there.
-        """
+        """What proves to each of these that a greeting is this broker's."""
         if not self._secret:
             return {}
         return {
@@ -80,11 +77,17 @@ class Identities:
         """What a neighbour is given where it was met, and shows when it dials this process."""
         return _digest(self._own, f"ticket {neighbour}")
 
-    def returned(self) -> dict[str, str]:
-        """What proves to each who has given a ticket that a greeting comes from who has it."""
+    @property
+    def ticketed(self) -> Collection[str]:
+        """Those who have given a ticket."""
+        return self._tickets.keys()
+
+    def returned(self, neighbours: Iterable[str]) -> dict[str, str]:
+        """What proves to each of these that has given a ticket that a greeting comes from who has it."""
         return {
-            name: _proof(ticket, self._broker_id, name, self._incarnation)
-            for name, ticket in self._tickets.items()
+            name: _proof(self._tickets[name], self._broker_id, name, self._incarnation)
+            for name in neighbours
+            if name in self._tickets
         }
 
     def take_ticket(self, neighbour: str, ticket: str) -> None:

@@ -1,8 +1,9 @@
 """Lives as tables: which stages something goes through, and what leads from one to the next.
 
 A life is one dictionary from a stage and a step to the stage that follows. What is not in it cannot happen:
-it is a mistake of ours, and says so with the names of stage, step and owner. A life draws itself as a diagram
-(`docs/lives.md`), so that the picture is never older than the code.
+it is a mistake of ours, and says so with the names of stage, step and owner. It costs that one connection,
+and the link begins anew (`BrokerCore.handle`); the rest of the broker goes on. A life draws itself as a
+diagram (`docs/lives.md`), so that the picture is never older than the code.
 
 Only `Party.step` assigns a stage, and each kind of party has one owner that calls it.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from braid.errors import LocalProtocolError
+from braid.errors import UnknownStepError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,13 +53,14 @@ class Life(Generic[StageT, StepT]):
         """The stage that follows.
 
         Raises:
-            LocalProtocolError: this cannot happen in that stage.
+            UnknownStepError: this cannot happen in that stage.
         """
         following = self.table.get((stage, step))
         if following is None:
-            raise LocalProtocolError(
+            raise UnknownStepError(
                 f"the life of {self.title} knows no step {step.name} ({step.value}) in the stage "
-                f"{stage.name} ({stage.value}): {who!r}"
+                f"{stage.name} ({stage.value}): {who!r}",
+                who,
             )
         return following
 

@@ -39,6 +39,9 @@ class LinkStep(Step):
     DISCONNECTED = "the connection has ended"
     FORGOTTEN = "too much waits for the session to go on"
     REMOVED = "the neighbour has left, has moved, or was given up"
+    STRAYED = (
+        "something happened that this table does not know: a mistake of ours, after which it begins anew"
+    )
 
 
 _STAGE, _STEP = LinkStage, LinkStep
@@ -71,5 +74,7 @@ LINK_LIFE = Life(
         (_STAGE.RETIRING, _STEP.REMOVED): _STAGE.GONE,
         # One that an operator gave up after the goodbye.
         (_STAGE.GONE, _STEP.DISCONNECTED): _STAGE.GONE,
+        **{(stage, _STEP.STRAYED): _STAGE.DOWN for stage in _STAGE if stage is not _STAGE.GONE},
+        (_STAGE.GONE, _STEP.STRAYED): _STAGE.GONE,
     },
 )

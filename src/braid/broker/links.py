@@ -382,13 +382,17 @@ class Links:
 
     def lost(self, event: LinkLost) -> None:
         """The connection of a link has ended; it is dialled again, if it is ours to dial."""
-        self._disconnected(event.link)
-        self._dialling.lost(event.link.name)
+        link = event.link
+        self._disconnected(link, LinkStep.STRAYED if event.strayed else LinkStep.DISCONNECTED)
+        if event.strayed:
+            link.agreed = ""
+            link.outstanding.session_lost()
+        self._dialling.lost(link.name)
 
-    def _disconnected(self, link: Link) -> None:
+    def _disconnected(self, link: Link, step: LinkStep = LinkStep.DISCONNECTED) -> None:
         """The connection has gone; the session may go on later."""
         gone = link.stage is LinkStage.GONE
-        self._step(link, LinkStep.DISCONNECTED)
+        self._step(link, step)
         link.channel.disconnect()
         link.again = []
         if gone:

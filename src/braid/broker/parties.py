@@ -117,7 +117,7 @@ class Party:
         """Something has happened to it; for its owner alone.
 
         Raises:
-            LocalProtocolError: that cannot happen in the stage that it is in.
+            UnknownStepError: that cannot happen in the stage that it is in.
         """
         self.stage = self.LIFE.after(self.stage, step, self)
         if self.stage not in self.CONNECTED:

@@ -246,9 +246,20 @@ class Unsettled:
 
     def sources(self, publisher: str, sequences: Sequence[int]) -> list[Party]:
         """Where those of these publications came from that are not settled."""
+        return list(self.given(publisher, sequences, None))
+
+    def given(self, publisher: str, sequences: Sequence[int], broker: Party | None) -> dict[Party, list[int]]:
+        """By where they came from, those of these publications that are not settled; with a broker named,
+        only those that it was given a copy of."""
         held = self._by_publisher.get(publisher, {})
-        found = (held[sequence].party for sequence in sequences if sequence in held)
-        return list(dict.fromkeys(source for source in found if source is not None))
+        found: dict[Party, list[int]] = {}
+        for sequence in sequences:
+            pending = held.get(sequence)
+            if pending is None or pending.party is None:
+                continue
+            if broker is None or broker in pending.toward:
+                found.setdefault(pending.party, []).append(sequence)
+        return found
 
     def of(self, publisher: str, sequences: IntArray) -> list[Pending]:
         """The pending batches that hold any of these publications."""
