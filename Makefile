@@ -17,7 +17,7 @@ RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench benchbroker benchsweep reproduce reproducetable live overload reliability faultruns hostile docs clean
+.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability faultruns hostile docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -29,9 +29,12 @@ setup: $(VENV)/.stamp-core ## make .venv with the braid command in it
 demo: $(VENV)/.stamp-core ## run the embedded bus on a stock ticker for about 20 seconds
 	@$(BIN)/braid demo
 
-test: $(VENV)/.stamp-everything ## run all tests, Spark's included
+test: $(VENV)/.stamp-everything ## run the tests, Spark's included; `make soak` has the longest ones
 	@echo "testing with $(WORKERS) workers"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" $(PYTEST_ARGS)
+
+soak: $(VENV)/.stamp-everything ## the longer tests that `make test` leaves out: real brokers and overloaded worlds, minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m soak $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp-everything ## check format, style and types
 	@echo "checking the format"

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 @pytest.mark.net
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_same_deliveries_over_fewer_links() -> None:
     settings = LiveSettings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -382,6 +382,41 @@ def test_what_waits_for_a_neighbour_that_moved_is_sent_where_it_is(strategy: str
     assert [row.attributes["x"] for _, _, row in reader.stored] == list(range(1, 21))
     assert publisher.cares == list(range(1, 21))
     assert other.values("x") == list(range(1, 21)), "nobody gets anything twice"
+
+
+@pytest.mark.parametrize("strategy", ["S0", "S2", "SB"])
+def test_what_waits_for_a_neighbour_that_moved_reaches_those_behind_it(strategy: str) -> None:
+    """They have moved with it, and what they want waited for it, too."""
+    network = Network()
+    settings: dict[str, Any] = {"strategy": strategy, "delta": 4 if strategy == "S2" else 0}
+    network.start("A", store=True, **settings)
+    network.start("X", neighbours=("A",), store=True, **settings)
+    network.start("B", neighbours=("A",), store=True, **settings)
+    network.start("Z", neighbours=("B",), store=True, **settings)
+    network.run(us=3_000_000)
+    other = network.client("other", "X")
+    other.ask(Subscribe(1, "1", "x > 0"))
+    network.client("reader", "Z").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    network.kill("B")
+    network.run(us=1_000_000)
+    publisher = network.client("p", "A")
+    for number in range(1, 21):
+        publisher.publish({"x": number}, acknowledged=True)
+    network.run(us=10_000_000)
+    assert publisher.cares == []
+    network.settings.pop("B")
+    network.start("B", neighbours=("X",), **settings)
+    network.run(us=5_000_000)
+    for broker, neighbour in (("B", "A"), ("A", "B")):
+        network.client(f"operator-{broker}", broker).ask(Ask(1, "forget", {"neighbour": neighbour}))
+    network.run(us=30_000_000)
+    reader = network.client("reader", "Z")
+    reader.ask(SubscribeDurable(2, "log", "", takeover=True))
+    network.run(us=10_000_000)
+    assert [row.attributes["x"] for _, _, row in reader.stored] == list(range(1, 21))
+    assert publisher.cares == list(range(1, 21))
+    assert other.values("x") == list(range(1, 21)), "nothing comes twice"
 
 
 @pytest.mark.parametrize("b_store", STORES)

@@ -28,14 +28,27 @@ from braid.protocol.effects import (
     Dial,
     Drained,
     Greeted,
+    Lock,
     Neighbours,
     Note,
     Pause,
     Persist,
     ReadLog,
     Send,
+    Unlock,
 )
-from braid.protocol.inputs import Closed, Input, LogRead, Malformed, Opened, Persisted, Received, Swept, Tick
+from braid.protocol.inputs import (
+    Closed,
+    Input,
+    Locked,
+    LogRead,
+    Malformed,
+    Opened,
+    Persisted,
+    Received,
+    Swept,
+    Tick,
+)
 from braid.protocol.log import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -48,6 +61,7 @@ from braid.protocol.messages import (
     StoredPublications,
     Welcome,
 )
+from braid.sim.lock_table import Claim, LockTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -209,6 +223,9 @@ class Network:
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
         self.neighbours: dict[str, tuple[str, ...]] = {}
+        self.locks = LockTable()
+        """The directory's locks: it never fails, and waits as long as it takes."""
+        self._claims: dict[tuple[str, int], Claim] = {}
         """By broker, as it said last."""
         self.frozen_stores: set[str] = set()
         self._moved: dict[str, str] = {}
@@ -275,6 +292,8 @@ class Network:
         Of the store work under way, the first `committed` pieces have reached the disk.
         """
         core = self.cores.pop(name)
+        for owner, token in [key for key in self._claims if key[0] == name]:
+            self._lock(owner, Unlock(token))
         for owner, asker, effect in list(self._store_queue):
             if owner == name and asker is core and isinstance(effect, Persist) and committed > 0:
                 committed -= 1
@@ -472,8 +491,22 @@ class Network:
                 decoder.frame_bytes_max = effect.frame_bytes_max
         elif isinstance(effect, Neighbours):
             self.neighbours[name] = effect.names
+        elif isinstance(effect, Lock | Unlock):
+            self._lock(name, effect)
         elif not isinstance(effect, Pause):
             raise TypeError(effect)
+
+    def _lock(self, name: str, effect: Lock | Unlock) -> None:
+        key = (name, effect.token)
+        if isinstance(effect, Lock):
+            claim = self._claims[key] = Claim(key, effect.token, effect.brokers)
+            granted = self.locks.enter(claim)
+        else:
+            found = self._claims.pop(key, None)
+            granted = [] if found is None else self.locks.leave(found)
+        for claim in granted:
+            owner = next(each for each, held in self._claims.items() if held is claim)[0]
+            self._queue.append((owner, Locked(claim.token, claim.names, claim.epoch)))
 
     def _arrive(self, end: tuple[str, int], frames: Sequence[Frame]) -> None:
         try:

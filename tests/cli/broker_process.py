@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BrokerProcess", "braid", "running_broker"]
+__all__ = ["BRAID", "BrokerProcess", "braid", "running_broker"]
 
 START_S_MAX = 30.0
 STOP_S_MAX = 20.0
@@ -24,11 +24,13 @@ BRAID = (sys.executable, "-c", "from braid.cli import main; main()")
 class BrokerProcess:
     """A running broker and what it has written to standard error so far."""
 
+    command = "broker"
+
     def __init__(self, *arguments: str) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
-            [*BRAID, "broker", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*BRAID, self.command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

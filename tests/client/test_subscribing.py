@@ -11,7 +11,8 @@ from braid.client.effects import (
     Arrived,
     Ended,
 )
-from braid.client.inbox import CLASSES, Inbox, Interest, StoredPublication
+from braid.client.inbox import CLASSES, Inbox, Interest
+from braid.client.stored import ReplayWish, StoredPublication
 from braid.errors import (
     SlowConsumerError,
 )
@@ -291,7 +292,7 @@ def test_every_row_of_a_log_is_handed_over_once_and_in_order(steps: list[tuple[s
 def test_a_replay_ends_after_its_last_row_and_survives_a_broken_connection() -> None:
     world = connected()
     world.broker.log = [("p", number + 1, record(number)) for number in range(10)]
-    interest = world.session.requests.replay("log", 2, 7, 100)
+    interest = world.session.requests.replay("log", ReplayWish(2, 7), 100)
     world.act()
     world.broker_reads()
     world.client_reads()

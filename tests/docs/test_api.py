@@ -43,7 +43,7 @@ AWAITED = {
     braid.Subscription,
 }
 # These only look, or begin something that is awaited later.
-NEVER_AWAITED = {"statistics", "replay"}
+NEVER_AWAITED = {"statistics", "replay", "replay_records"}
 DURABLE = {braid.DurableSubscription, braid.SyncDurableSubscription}
 ONLY_DURABLE = {"acknowledge", "durable", "resets", "secret"}
 CASES = [(heading, face) for heading, faces in FACES.items() for face in faces]

@@ -84,6 +84,7 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
         "str | None": st.none() | TEXT,
     }
     plain["list[str]"] = st.lists(TEXT, max_size=3)
+    plain["list[str] | None"] = st.none() | st.lists(TEXT, max_size=3)
     plain["dict[str, str]"] = st.dictionaries(TEXT, TEXT, max_size=3)
     plain["list[int]"] = st.lists(INT64, max_size=4)
     plain["list[tuple[str, int]]"] = st.lists(st.tuples(TEXT, INT64), max_size=3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication
 from braid.protocol.log import MemoryStore
 from braid.runtime.connecting import connect
 from braid.runtime.node import Node

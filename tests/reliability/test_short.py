@@ -1,4 +1,7 @@
-"""Is anything lost or doubled when real brokers are killed? Short runs; `run.py` makes the long ones."""
+"""Is anything lost or doubled when real brokers are killed? Short runs; `run.py` makes the long ones.
+
+Two plans are part of every round of tests, the others of `make soak`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,17 @@ pytestmark = [pytest.mark.net, pytest.mark.slow, pytest.mark.timeout(600)]
     "choices",
     [
         Choices(seconds=8, brokers=5, clients=8, seed=1, rate=500),
-        Choices(seconds=8, brokers=5, clients=8, seed=2, rate=300, strategy="S2", plan="holes"),
-        Choices(seconds=8, brokers=5, clients=8, seed=3, rate=300, strategy="SB", plan="stops"),
-        Choices(seconds=8, brokers=5, clients=8, seed=4, rate=300, plan="disks"),
+        pytest.param(
+            Choices(seconds=8, brokers=5, clients=8, seed=2, rate=300, strategy="S2", plan="holes"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Choices(seconds=8, brokers=5, clients=8, seed=3, rate=300, strategy="SB", plan="stops"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Choices(seconds=8, brokers=5, clients=8, seed=4, rate=300, plan="disks"), marks=pytest.mark.soak
+        ),
         Choices(seconds=8, brokers=5, clients=8, seed=5, rate=200, strategy="SB", plan="large"),
     ],
     ids=lambda choices: f"{choices.plan}-{choices.strategy}",

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication
 from braid.errors import BraidError
 from braid.runtime.connecting import connect
 from tests.reliability.journal import Journal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication
 from braid.errors import (
     AccessDeniedError,
     BusClosedError,

@@ -10,7 +10,7 @@ import pytest
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication
 from braid.errors import ConfigurationError, ConnectionLostError, RequestRefusedError
 from braid.language import Filter
 from braid.protocol.log import MemoryStore

@@ -88,7 +88,7 @@ async def test_what_hangs_on_a_dead_session_does_not_count(tmp_path: Path, offse
             offset_us,
         )
         edit(path, "INSERT INTO entries SELECT 'B', replace(entry, '\"A\"', '\"B\"'), 'dead' FROM entries")
-        edit(path, """INSERT INTO locks VALUES ('B', '{"name":"dead","token":"1"}', 'dead')""")
+        edit(path, """INSERT INTO locks VALUES ('B', '{"name":"dead","token":"1"}', 'dead', 1)""")
         assert list(await directory.brokers()) == ["A"]
         async with directory.lock(["B"], timeout_s=20):
             pass
@@ -120,7 +120,7 @@ async def test_files_that_are_no_directory_are_left_alone(tmp_path: Path) -> Non
     for url, complaint in [
         (foreign, "database of another program"),
         (text, "file is not a database"),
-        (newer, "has format 99, and this Braid knows format 1"),
+        (newer, "has format 99, and this Braid knows format 2"),
         (tmp_path / "missing" / "brokers.db", "there is no folder .*missing"),
         (tmp_path, "cannot be used"),
     ]:
@@ -128,6 +128,21 @@ async def test_files_that_are_no_directory_are_left_alone(tmp_path: Path) -> Non
             with pytest.raises(DirectoryError, match=complaint):
                 await directory.brokers()
     assert text.read_text().startswith("this is not")
+
+
+async def test_a_file_of_the_format_before_epochs_is_carried_over(tmp_path: Path) -> None:
+    path = tmp_path / "brokers.db"
+    async with open_directory(str(path)) as directory:
+        await directory.register(ENTRY)
+    for statement in ("ALTER TABLE locks DROP COLUMN epoch", "DROP TABLE epochs", "PRAGMA user_version = 1"):
+        edit(path, statement)
+    epochs = []
+    for _ in range(2):
+        async with open_directory(str(path)) as directory:
+            assert await directory.neighbours_of("A") == ENTRY.neighbours
+            async with directory.lock(["A", "B"], timeout_s=20) as held:
+                epochs.append(held.epoch)
+    assert 0 < epochs[0] < epochs[1]
 
 
 # One step: what is done, in which session, with which broker, from which address, with which neighbours.

@@ -329,7 +329,7 @@ def test_each_log_is_swept_for_itself(tmp_path: Path) -> None:
         for name, count in (("a", 5), ("b", 20), ("c", 0)):
             store.apply(
                 [
-                    CreateLog(name, "o", "TRUE", "block", 0),
+                    CreateLog(name, "o", "TRUE", "drop_oldest", 0),
                     AppendRows(name, 0, [LogRow("p", n, bytes(10)) for n in range(count)], 0),
                 ]
             )
@@ -340,7 +340,7 @@ def test_one_sweep_removes_only_so_many_rows_of_all_logs_together(tmp_path: Path
     with opened(tmp_path, Retention(bytes_max=1, age_s_max=None)) as store:
         for name in ("a", "b"):
             some = [LogRow("p", n, bytes(10)) for n in range(5)]
-            store.apply([CreateLog(name, "o", "TRUE", "block", 0), AppendRows(name, 0, some, 0)])
+            store.apply([CreateLog(name, "o", "TRUE", "drop_oldest", 0), AppendRows(name, 0, some, 0)])
         assert store.sweep(0, 7) == Sweep((SweptLog("a", 5, 0, 5), SweptLog("b", 2, 0, 2)), False)
         assert store.sweep(0, 7) == Sweep((SweptLog("b", 5, 0, 3),), True)
 
@@ -375,7 +375,7 @@ def test_a_deleted_log_goes_bit_by_bit_and_its_name_is_free_at_once(tmp_path: Pa
         (count,) = store._connection.execute("SELECT count(*) FROM log_rows").fetchone()
         return int(count)
 
-    other = CreateLog("other", "o", "TRUE", "block", 0)
+    other = CreateLog("other", "o", "TRUE", "drop_oldest", 0)
     with opened(tmp_path) as store:
         store.apply([CREATE, other, AppendRows("orders", 0, rows(25), 0), AppendRows("other", 0, rows(5), 0)])
         store.apply([DeleteLog("orders"), DeleteLog("other"), CREATE, AppendRows("orders", 0, rows(3, 9), 0)])

@@ -49,7 +49,7 @@ def write_for_ever(directory: str) -> None:
     (log,) = store.state().logs or [None]
     start = 0 if log is None else log.next_offset
     if log is None:
-        thread.submit([CreateLog("orders", "o", "TRUE", "block", 0)], partial(done, 0))
+        thread.submit([CreateLog("orders", "o", "TRUE", "drop_oldest", 0)], partial(done, 0))
     for batch in range(BATCHES):
         first = start + batch * BATCH
         some = [row_at(offset) for offset in range(first, first + BATCH)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-CREATE = CreateLog("orders", "alice", "TRUE", "block", 0)
+CREATE = CreateLog("orders", "alice", "TRUE", "drop_oldest", 0)
 # Far more than any of this takes; only a test that hangs gets there.
 DEADLINE_S = 60.0
 
@@ -276,7 +276,7 @@ def test_with_the_store_on_disk_and_several_askers(tmp_path: Path) -> None:
 
         def ask(number: int) -> None:
             name = f"log {number}"
-            thread.submit([CreateLog(name, "o", "TRUE", "block", 0)], answers.to(name))
+            thread.submit([CreateLog(name, "o", "TRUE", "drop_oldest", 0)], answers.to(name))
             for offset in range(each):
                 row = LogRow("p", offset, b"x" * 100)
                 thread.submit([AppendRows(name, offset, [row], 0)], answers.to(name))

@@ -23,6 +23,7 @@ from braid.protocol.log import (
     KeepSecret,
     LogRow,
     MemoryStore,
+    PinRows,
     Retention,
     StoreOperation,
 )
@@ -40,6 +41,8 @@ KINDS = (
     "keep",
     "forget",
     "epoch",
+    "pin",
+    "pin",
     "secret",
     "forget publishers",
 )
@@ -95,7 +98,9 @@ class TwinStores(RuleBasedStateMachine):
         name = data.draw(names)
         if name not in ends:
             ends[name] = 0
-            return CreateLog(name, "owner", "x > 1", "block", 7, data.draw(st.sampled_from(["", "sha256:1"])))
+            when_full = data.draw(st.sampled_from(["block", "drop_oldest"]))
+            secret = data.draw(st.sampled_from(["", "sha256:1"]))
+            return CreateLog(name, "owner", "x > 1", when_full, 7, secret, f"A-1.{len(ends)}")
         end = ends[name]
         match data.draw(st.sampled_from(KINDS)):
             case "delete":
@@ -109,6 +114,9 @@ class TwinStores(RuleBasedStateMachine):
                 return ForgetPublishers(name, data.draw(st.lists(publishers, max_size=3)))
             case "secret":
                 return KeepSecret(name, "sha256:2")
+            case "pin":
+                consumer = data.draw(st.sampled_from(["job", "größe"]))
+                return PinRows(name, consumer, data.draw(st.integers(-1, end)), data.draw(times))
             case "epoch":
                 return BeginEpoch(name, data.draw(st.sampled_from(["A-1", "A-2", "A-3"])))
             case "keep":

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from braid.protocol.log import AppendRows, BeginEpoch, LogRow, Retention
+from braid.protocol.log import AppendRows, BeginEpoch, CreateLog, LogRow, Pin, PinRows, Retention
 from braid.runtime.store import SqliteStore
 from braid.runtime.store.sqlite import DATABASE_NAME
 
@@ -67,7 +67,22 @@ def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> N
             # Rows from before there were epochs have one of their own, which no other file has.
             assert [first for _, first in log.epochs] == [0]
             assert empty.epochs == ()
-            epochs = log.epochs
+            # And logs from before there were ids have some that no other log has.
+            assert len({empty.id, log.id, ""}) == 3
+            assert log.pins == ()
+            epochs, ids = log.epochs, [empty.id, log.id]
     with SqliteStore(tmp_path, retention=Retention()) as store:
         store.apply([BeginEpoch("alice/log", "A-1"), AppendRows("alice/log", 3, [LogRow("p", 7, b"x")], 10)])
         assert store.state().logs[1].epochs == (*epochs, ("A-1", 3))
+        assert [log.id for log in store.state().logs] == ids
+
+
+def test_a_file_of_version_2_gets_ids_and_pins(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path, retention=Retention()) as store:
+        store.apply([CreateLog("alice/log", "alice", "TRUE", "block", 7)])
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        connection.executescript("DROP TABLE pins; ALTER TABLE logs DROP COLUMN id; PRAGMA user_version = 2;")
+    with SqliteStore(tmp_path, retention=Retention()) as store:
+        assert store.state().logs[0].id.startswith("before-")
+        store.apply([PinRows("alice/log", "job", 0, 10)])
+        assert store.state().logs[0].pins == (Pin("job", 0, 10),)

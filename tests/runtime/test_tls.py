@@ -57,6 +57,8 @@ ADDRESSES = [
     ("braids://[::1]:65535", Address("::1", 65535, tls=True)),
     ("[fe80::1%eth0]:7000", Address("fe80::1%eth0", 7000)),
     ("[::]", Address("::", 7000)),
+    ("7555", Address("127.0.0.1", 7555)),
+    ("braids://0", Address("127.0.0.1", 0, tls=True)),
 ]
 
 
@@ -84,6 +86,7 @@ WRONG_ADDRESSES = [
     ("two words:7000", "not the name of a host"),
     ("-dash:7000", "not the name of a host"),
     ("x" * 254, "not the name of a host"),
+    ("70000", "port is a number from 0 to 65535"),
 ]
 
 

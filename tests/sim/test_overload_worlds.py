@@ -7,6 +7,7 @@ for it: nothing is lost, and when the overload ends all queues empty and all cre
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,10 @@ from braid.protocol.incoming import Incoming
 from tests.sim.overload import Circle, RandomTree, left_over
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _pytest.mark import ParameterSet
+
     from braid.protocol.messages import Acknowledgement
 
 # `make overload` tries fifty.
@@ -51,9 +56,23 @@ def test_large_bodies_do_not_stop_a_circle_with_large_queues(acknowledged: bool)
     circle.require()
 
 
-@DELIVERIES
-@pytest.mark.parametrize("queue_bytes", [64 * 1024, 256 * 1024], ids=["64KB", "256KB"])
-@pytest.mark.parametrize("strategy", ["S0", "S1", "S2", "SH", "SB"])
+def kinds_of_trees() -> Iterator[ParameterSet]:
+    """Every strategy with small and larger queues, fast and acknowledged; two kinds in every round."""
+    for strategy, kilobytes, acknowledged in product(
+        ("S0", "S1", "S2", "SH", "SB"), (64, 256), (False, True)
+    ):
+        often = (strategy, kilobytes, acknowledged) in {("S2", 64, False), ("SB", 64, True)}
+        delivery = "acknowledged" if acknowledged else "fast"
+        yield pytest.param(
+            strategy,
+            kilobytes * 1024,
+            acknowledged,
+            id=f"{strategy}-{kilobytes}KB-{delivery}",
+            marks=() if often else pytest.mark.soak,
+        )
+
+
+@pytest.mark.parametrize(("strategy", "queue_bytes", "acknowledged"), list(kinds_of_trees()))
 def test_overload_ends_on_random_trees(
     sim_seed: int, strategy: str, queue_bytes: int, acknowledged: bool
 ) -> None:

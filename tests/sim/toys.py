@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from braid.protocol import Frame, PublicationBatch, encode_record
-from braid.protocol.effects import Close, Dial, Persist, ReadLog, Send
+from braid.protocol.effects import Close, Dial, Persist, ReadLog, Send, Unlock
 from braid.protocol.inputs import Closed, Opened, Received, Tick, Writable
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Toy:
         self.connection = 0
         self.orders: list[Effect] = []
         self.ticks: list[int] = []
+        self.unlocked: list[int] = []
         self.deadline_us: int | None = every_us or None
         self._dialled = False
 
@@ -42,6 +43,7 @@ class Toy:
         if isinstance(stimulus, Opened):
             self.connection = stimulus.connection
         effects, self.orders = self.orders, []
+        self.unlocked += [each.token for each in effects if isinstance(each, Unlock)]
         if self.dial and not self._dialled:
             self._dialled = True
             effects.append(Dial(self.dial))

@@ -92,6 +92,9 @@ class Grant:
     """Whether reports may be read and operations asked for. They show the whole broker."""
     link: bool = False
     """Whether a neighbouring broker may connect so. It carries everybody's publications: trust it fully."""
+    replay: frozenset[str] = frozenset()
+    """Logs of others, each as `OWNER/NAME`, that may be replayed, and asked where they stand. Their rows are
+    those that the owner may have."""
     narrow: bool = False
     """What happens to a subscription or an advertisement beyond the grant: it is narrowed to what is
     allowed instead of being refused. Kinder, and a client may not notice that it hears less."""

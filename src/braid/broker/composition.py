@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
+from braid.broker.access import AccessPolicy
 from braid.broker.access_review import AccessReview
 from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
@@ -46,9 +47,11 @@ from braid.errors import RemoteProtocolError
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.messages import (
     Acknowledge,
+    AcknowledgeDurable,
     Acknowledgement,
     Advertise,
     Ask,
+    CreateDurable,
     Done,
     DropDurable,
     Failed,
@@ -56,8 +59,10 @@ from braid.protocol.messages import (
     Introduction,
     LinkState,
     Loads,
+    LogStatus,
     Nearby,
     Ping,
+    PinLog,
     Pong,
     PublishDiscarded,
     PublishRefused,
@@ -82,7 +87,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from braid.broker.access import AccessPolicy
     from braid.broker.parties import Link, Party
     from braid.broker.settings import BrokerSettings
     from braid.matching import Matcher
@@ -102,7 +106,7 @@ class Composition:
         settings: BrokerSettings,
         incarnation: str,
         seed: int,
-        access: AccessPolicy,
+        access: AccessPolicy | None,
         store: StoreState | None,
         stopwatch: Callable[[], int] | None,
         matcher: Matcher | None,
@@ -123,7 +127,7 @@ class Composition:
 
         self._make_links(seed, matcher)
         self._make_soft_links()
-        self._make_doors(access)
+        self._make_doors(access or AccessPolicy.open())
         self._make_publications(store is not None, stopwatch)
         self._make_operations()
         self.events.use(hearers(self))
@@ -407,6 +411,10 @@ class Messages:
             Acknowledge: broker.durables.acknowledge,
             Replay: broker.durables.replay,
             DropDurable: broker.durables.drop,
+            CreateDurable: broker.durables.owners.create,
+            LogStatus: broker.durables.owners.status,
+            AcknowledgeDurable: broker.durables.owners.acknowledge,
+            PinLog: broker.durables.owners.pin,
             StopReading: broker.durables.stop,
             Ask: broker.operator.ask,
         }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from braid.broker.access import AccessPolicy
 from braid.broker.composition import Composition
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
@@ -33,9 +32,10 @@ from braid.protocol.inputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from braid.broker.access import AccessPolicy
     from braid.broker.settings import BrokerSettings
     from braid.broker.snapshot import BrokerSnapshot
     from braid.broker.ways import Source
@@ -79,8 +79,7 @@ class BrokerCore:
         """
         self.settings = settings
         self.incarnation = incarnation
-        policy = access if access is not None else AccessPolicy.open()
-        parts = Composition(settings, incarnation, seed, policy, store, stopwatch, matcher)
+        parts = Composition(settings, incarnation, seed, access, store, stopwatch, matcher)
         self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings
@@ -104,6 +103,7 @@ class BrokerCore:
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
+        self._operator = parts.operator
         self._draining = parts.draining
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
@@ -341,6 +341,10 @@ class BrokerCore:
         """What this broker is like now: a value that can be compared, shown and sent."""
         self._ways.add_up()
         return self._reports.snapshot()
+
+    def answer(self, topic: str, answer: Callable[[Mapping[str, str]], Any]) -> None:
+        """Have a further question of operators answered, such as one about what this broker is part of."""
+        self._operator.topics[topic] = answer
 
     def statistics(self) -> dict[str, Any]:
         """The same in numbers, for metrics."""

@@ -9,12 +9,13 @@ from braid.language import Filter
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.epochs import EpochHistory
+from braid.protocol.log import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from braid.broker.parties import Client
-    from braid.protocol.log import LogRow, LogState
+    from braid.protocol.log import LogRow, LogState, Pin
 
 __all__ = ["ROW_BYTES", "DurableLog", "log_key", "size_of"]
 
@@ -33,6 +34,10 @@ class DurableLog:
         self.owner = owner
         self.key = log_key(owner, name)
         """As the store calls it: two owners may use the same name and never hear of each other."""
+        self.id = ""
+        """Unlike that of any other log, also of one that had this name before."""
+        self.pins: dict[str, Pin] = {}
+        """By consumer: rows that are kept because somebody may go back to them."""
         self.filter = filter
         """What it was made for. All its rows satisfy this."""
         self.permitted: Filter | None = filter
@@ -77,11 +82,17 @@ class DurableLog:
         log.acknowledged = state.acknowledged_offset
         log.epochs = EpochHistory(state.epochs)
         log.secret = state.secret
+        log.id = state.id
+        log.pins = {pin.consumer: pin for pin in state.pins}
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)
             bits = None if recent is None else int.from_bytes(recent, "little")
             log.stored.recall(publisher, highest, bits)
         return log
+
+    def kept_from(self, now_us: int) -> int | None:
+        """The offset from which on rows are not to go, however much there is; None where any may."""
+        return Retention.kept_from(self.when_full, self.acknowledged, self.pins.values(), now_us)
 
     def permitted_rows(self, rows: Iterable[tuple[int, LogRow]]) -> list[tuple[int, LogRow]]:
         """Those of these rows that the owner may have at present."""

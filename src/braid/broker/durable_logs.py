@@ -16,7 +16,9 @@ from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
 from braid.broker.events import Installed
+from braid.broker.log_owners import LogOwners
 from braid.broker.log_reading import LogReading
+from braid.broker.log_replays import LogReplays
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
 from braid.broker.settling import Pending
@@ -26,6 +28,7 @@ from braid.broker.stored_rows import StoredRows
 from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
+from braid.language import Filter
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.inputs import Resources, Swept
 from braid.protocol.log import (
@@ -38,7 +41,7 @@ from braid.protocol.log import (
     KeepSecret,
     LogRow,
 )
-from braid.protocol.messages import Done, Failed, LogReset
+from braid.protocol.messages import Done, Failed, LogReset, SubscribeDurable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -50,19 +53,17 @@ if TYPE_CHECKING:
     from braid.broker.settings import BrokerSettings
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
-    from braid.language import Filter
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogState, StoreOperation
-    from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading, SubscribeDurable
+    from braid.protocol.messages import Acknowledge, CreateDurable, DropDurable, Replay, StopReading
 
 __all__ = ["DurableLogs"]
 
 NAME_LENGTH_MAX = 200
 # What is longer is not hashed: a stranger must not make the broker work.
 SECRET_LENGTH_MAX = 512
-# Each has a piece of a log under way, up to `durable_window_bytes`.
-REPLAYS_MAX = 16
+_NOTHING = Filter("FALSE")
 
 
 class DurableLogs:
@@ -98,7 +99,10 @@ class DurableLogs:
         self._turn = turn
         self._subscriptions = subscriptions
         self._principal_of = principal_of
-        self.reading = LogReading(turn, self._require_reader)
+        self.reading = LogReading(turn)
+        self.replays = LogReplays(turn, self.reading, self._require_reader)
+        self.owners = LogOwners(turn, self)
+        self._created_here = 0
         self.work = StoreWork(
             turn,
             {Pending: turn.settlement.settle, Appended: self._appended, Answer: self._answer},
@@ -129,7 +133,7 @@ class DurableLogs:
         self.stored.restored(log, state.bytes)
         self._forget_publishers(log)
         self._look_at_grant(log)
-        self._install(log, self._unasked(log))
+        self.install(log, self._unasked(log))
 
     def _limits_of(self, owner: str) -> Limits:
         principal = self._principal_of(owner)
@@ -141,12 +145,34 @@ class DurableLogs:
             self.work.ask(ForgetPublishers(log.key, tuple(log.forgotten)))
             log.forgotten.clear()
 
-    def _subscription(self, log: DurableLog) -> str:
+    def subscription(self, log: DurableLog) -> str:
         return f"{self._settings.broker_id}/durable/{log.key}"
 
     def _of(self, client: Client, name: str) -> DurableLog | None:
         """The client's log of this name."""
         return self.logs.get(log_key(client.principal.name, name))
+
+    def readable(self, client: Client, name: str, secret: str) -> DurableLog:
+        """The log of this name that the client may read: its own, or by its whole key one granted to it.
+
+        Raises:
+            RequestRefusedError: there is none, or it may not.
+        """
+        self._require_readable(client, name)
+        log = self._of(client, name)
+        if log is None:
+            log = self.logs.get(name)
+            if log is None or not self._may_replay(client, log):
+                raise _unknown(name)
+            return log
+        self._require_secret(client, log, secret)
+        self._require_reader(client, log)
+        return log
+
+    def _may_replay(self, client: Client, log: DurableLog) -> bool:
+        """Whether a log of somebody else's was granted to this client at present."""
+        principal = self._principal_of(client.principal.name) or client.principal
+        return log.key in principal.grant.replay
 
     def _require_readable(self, client: Client, name: str) -> None:
         reason = self.set_aside.get(log_key(client.principal.name, name))
@@ -166,7 +192,7 @@ class DurableLogs:
             before = log.permitted
             self._look_at_grant(log)
             if log.permitted != before:
-                self._install(log, self._unasked(log))
+                self.install(log, self._unasked(log))
             if log.reader is not None:
                 try:
                     self._require_reader(log.reader, log)
@@ -181,20 +207,42 @@ class DurableLogs:
     def _require_reader(self, client: Client, log: DurableLog) -> Filter:
         """What of a log a client may read at present, or an `AccessDeniedError`."""
         principal = self._principal_of(client.principal.name) or client.principal
+        if log.owner != principal.name and log.key in principal.grant.replay:
+            return log.permitted if log.permitted is not None else _NOTHING
         return principal.permitted_subscription(log.filter)
 
     def _unasked(self, log: DurableLog) -> Installation:
         """Nobody waits for an answer."""
         waiter = Waiter(WaiterKind.UNASKED_SUBSCRIPTION, key=log.key)
-        return Installation(self._subscription(log), None, waiter)
+        return Installation(self.subscription(log), None, waiter)
 
-    def _install(self, log: DurableLog, installation: Installation) -> None:
+    def install(self, log: DurableLog, installation: Installation) -> None:
         """Have what the owner may hear sent here, and nothing else."""
         if log.permitted is not None:
             self._subscriptions.install(installation, log.permitted, log)
         else:
             self._subscriptions.withdraw(installation.key)
             self.installed(Installed(installation.waiter, ()))
+
+    def had(self, client: Client, message: SubscribeDurable | CreateDurable) -> DurableLog:
+        """The log that a client asks for, made if there is none.
+
+        Raises:
+            RequestRefusedError, FilterError: it cannot be had, and here is why.
+        """
+        if not self._kept:
+            raise RequestRefusedError(
+                "this broker keeps nothing on disk: start it with a data directory", "store"
+            )
+        self._require_readable(client, message.name)
+        log = self._of(client, message.name)
+        if log is None:
+            return self._created(client, message)
+        self._require_secret(client, log, message.secret)
+        if isinstance(message, SubscribeDurable):
+            self._require_free(client, log, takeover=message.takeover)
+        self._require_same(client, log, message)
+        return log
 
     def _require_secret(self, client: Client, log: DurableLog, secret: str) -> None:
         """Refuse an anonymous client that does not hold a log's secret.
@@ -220,18 +268,7 @@ class DurableLogs:
     def subscribe(self, client: Client, message: SubscribeDurable) -> None:
         """Create a log, or go on reading one."""
         try:
-            if not self._kept:
-                raise RequestRefusedError(
-                    "this broker keeps nothing on disk: start it with a data directory", "store"
-                )
-            self._require_readable(client, message.name)
-            log = self._of(client, message.name)
-            if log is None:
-                log = self._created(client, message)
-            else:
-                self._require_secret(client, log, message.secret)
-                self._require_free(client, log, takeover=message.takeover)
-                self._require_same(client, log, message)
+            log = self.had(client, message)
         except (FilterError, RequestRefusedError) as error:
             self._turn.fail(client, message.request, error)
             return
@@ -243,10 +280,10 @@ class DurableLogs:
         log.unsettled_bytes = 0
         self._find_place(log, client, message)
         text = log.permitted.text if log.permitted is not None else "FALSE"
-        self._install(
+        self.install(
             log,
             Installation(
-                self._subscription(log),
+                self.subscription(log),
                 None,
                 Waiter(WaiterKind.LOG_SUBSCRIPTION, client, log.key, message.request, text=text),
                 partial=message.partial,
@@ -274,11 +311,12 @@ class DurableLogs:
                     goes_on_at=begin,
                 )
         # The connection before may have broken while it said so.
-        self._done_with(log, resume_after)
+        self.done_with(log, resume_after)
         log.next_to_send = max(log.acknowledged + 1, resume_after + 1, log.first_offset)
 
     def installed(self, event: Installed) -> None:
         """A durable subscription is known everywhere: its client is answered when the log is safe, too."""
+        self.owners.installed(event)
         waiter = event.waiter
         if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(waiter.party, Client):
             return
@@ -292,6 +330,7 @@ class DurableLogs:
 
     def not_installed(self, event: NotInstalled) -> None:
         """The log goes on, and can be read by whoever asks again."""
+        self.owners.not_installed(event)
         waiter, client = event.waiter, event.waiter.party
         if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(client, Client):
             return
@@ -300,7 +339,7 @@ class DurableLogs:
             self.stop_reading(client, log.key)
         self._turn.fail(client, waiter.request, event.error)
 
-    def _created(self, client: Client, message: SubscribeDurable) -> DurableLog:
+    def _created(self, client: Client, message: SubscribeDurable | CreateDurable) -> DurableLog:
         if not 0 < len(message.name) <= NAME_LENGTH_MAX:
             raise RequestRefusedError(
                 f"the name of a durable subscription has 1 to {NAME_LENGTH_MAX} characters, "
@@ -316,11 +355,13 @@ class DurableLogs:
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, **self._memory)
         if log.owner == ANONYMOUS and message.secret:
             log.secret = _digest(message.secret)
+        self._created_here += 1
+        log.id = f"{self._epoch}.{self._created_here}"
         self.logs[log.key] = log
         self._turn.quotas.log_kept(log.owner)
         self.stored.created(log)
         self.work.ask(
-            CreateLog(log.key, log.owner, filter.text, log.when_full, self._turn.now_us, log.secret)
+            CreateLog(log.key, log.owner, filter.text, log.when_full, self._turn.now_us, log.secret, log.id)
         )
         return log
 
@@ -338,7 +379,9 @@ class DurableLogs:
             "taken",
         )
 
-    def _require_same(self, client: Client, log: DurableLog, message: SubscribeDurable) -> None:
+    def _require_same(
+        self, client: Client, log: DurableLog, message: SubscribeDurable | CreateDurable
+    ) -> None:
         """Refuse a client that may not read the log, or takes it for another one."""
         permitted = self._require_reader(client, log)
         log.permitted = permitted  # the grant may have changed since the log was made
@@ -359,36 +402,21 @@ class DurableLogs:
             return
         if message.epoch and not log.epochs.has(message.epoch, message.offset, log.next_offset):
             return  # it speaks of a row that was at this offset before a restore
-        self._done_with(log, message.offset)
+        self.done_with(log, message.offset)
 
-    def _done_with(self, log: DurableLog, offset: int) -> None:
+    def done_with(self, log: DurableLog, offset: int) -> None:
         offset = min(offset, log.safe_offset - 1)
         if offset > log.acknowledged:
             log.acknowledged = offset
             self.work.ask(AcknowledgeLog(log.key, offset))
+            self.stored.review(log.owner)
 
     def replay(self, client: Client, message: Replay) -> None:
         """Send a range of offsets again."""
-        log = self._of(client, message.name)
         try:
-            self._require_readable(client, message.name)
-            if log is None:
-                raise _unknown(message.name)
-            self._require_secret(client, log, message.secret)
-            self._require_reader(client, log)
-            if message.epoch and not log.epochs.has(message.epoch, message.first - 1, log.next_offset):
-                raise RequestRefusedError(
-                    f"the log of {message.name!r} is not the one that this replay began with; begin it anew",
-                    "reset",
-                )
-            if len(client.replays) >= REPLAYS_MAX and message.request not in client.replays:
-                raise RequestRefusedError(f"more than {REPLAYS_MAX} replays at a time", "limit")
-        except RequestRefusedError as error:
+            self.replays.begin(client, self.readable(client, message.name, message.secret), message)
+        except (FilterError, RequestRefusedError) as error:
             self._turn.fail(client, message.request, error)
-            return
-        client.replays.add(message.request)
-        last = log.safe_offset - 1 if message.last < 0 else min(message.last, log.safe_offset - 1)
-        self.reading.replay(client, log, message.request, max(message.first, 0), last)
 
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""
@@ -416,7 +444,7 @@ class DurableLogs:
         self.stored.dropped(log)
         if log.reader is not None:
             self.stop_reading(log.reader, log.key)
-        self._subscriptions.withdraw(self._subscription(log))
+        self._subscriptions.withdraw(self.subscription(log))
 
     def _displace(self, log: DurableLog, former: Client, client: Client) -> None:
         """The reader before this one may be a dead connection. If it lives, it hears of it."""
@@ -486,6 +514,7 @@ class DurableLogs:
             self.work.when_safe(pending.share())
         if self.unsafe_bytes > self._settings.persist_bytes_max:
             self._bottleneck.hold_up(source)
+        self.stored.stores(log.owner, source)
         if isinstance(source, Client):
             # A link carries what others publish for others, too: it is held up only where memory must be.
             self.pressure.stores(source)

@@ -21,11 +21,15 @@ from braid.errors import RemoteProtocolError
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.effects import Pause
 from braid.protocol.messages import (
+    AcknowledgeDurable,
     Acknowledgement,
     Advertise,
     Ask,
+    CreateDurable,
     DropDurable,
+    LogStatus,
     Ping,
+    PinLog,
     Pong,
     Replay,
     Settled,
@@ -54,6 +58,10 @@ _WORK = {
     Unsubscribe: 16,
     SubscribeDurable: 16,
     DropDurable: 16,
+    CreateDurable: 16,
+    LogStatus: 4,
+    AcknowledgeDurable: 4,
+    PinLog: 8,
     Replay: 16,
     Advertise: 16,
     Unadvertise: 16,
@@ -373,6 +381,6 @@ def _fitting_batches(run: Sequence[Frame], work_max: int) -> tuple[int, int]:
 def _work_of(frame: Frame) -> int:
     body = frame.body
     work = _WORK.get(type(body), 1)
-    if isinstance(body, (Subscribe, Advertise, SubscribeDurable)):
+    if isinstance(body, (Subscribe, Advertise, SubscribeDurable, CreateDurable, Replay)):
         work += len(body.filter) // CHARACTERS_PER_UNIT
     return work

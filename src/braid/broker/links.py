@@ -41,7 +41,6 @@ from braid.broker.parties import Link
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
-from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
@@ -584,12 +583,14 @@ class Links:
         self._completeness.tell()
 
     def _route_again(self, link: Link, name: str) -> None:
-        """Send what waited for a broker the way there is to it now, if there is one."""
-        elsewhere = name in self._reachability.reach()
+        """Send what waited for a broker and those behind it the way there is to it now, if there is one.
+
+        Others on that way may have had it already.
+        """
+        toward = self._reachability.toward(name)
         for batch, care in link.channel.withdraw():
             if batch.route:
                 self._events.tell(CopyStranded(batch, care))
-            elif elsewhere:
-                readdressed = batch.readdressed(route=packed_destinations([digest_of(name)]))
-                self._events.tell(CopyStranded(readdressed, care))
+            elif toward is not None:
+                self._turn.pass_on((self.links[toward],), [(batch.repetition(), care)], None)
             self._turn.settlement.settle(care, link)

@@ -11,16 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.durable_log import ROW_BYTES, size_of
-from braid.broker.parties import Client
 from braid.broker.settling import Pending, WaitingFor
-from braid.errors import RequestRefusedError
 from braid.protocol.effects import ReadLog
-from braid.protocol.messages import Done, StoredPublications
+from braid.protocol.messages import StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from braid.broker.durable_log import DurableLog
+    from braid.broker.parties import Client
     from braid.broker.turn import Turn
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import LogRow
@@ -34,23 +33,16 @@ STORED_ROW_BYTES = 40
 
 
 class LogReading:
-    """Feeds the readers of logs, and replays."""
+    """Feeds the readers of logs, and reads for replays."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        require_reader: Callable[[Client, DurableLog], object],
-    ) -> None:
-        """`require_reader` raises a `RequestRefusedError` where a client may not read a log at present."""
+    def __init__(self, turn: Turn) -> None:
         self._settings = turn.settings
         self._turn = turn
-        self._require_reader = require_reader
         self._reads: dict[int, Callable[[LogRead], None]] = {}
         self._unread: dict[str, DurableLog] = {}
         """Logs that could not be read when they were last asked for, by key."""
         self._tokens = 0
         turn.settlement.resolve(WaitingFor.ROWS, self._taken)
-        turn.settlement.resolve(WaitingFor.REPLAY, self._go_on)
 
     # The reader of a log.
 
@@ -64,7 +56,7 @@ class LogReading:
             if not log.tail or log.tail[0][0] > log.next_to_send:
                 log.reading = True
                 first, last = log.next_to_send, log.safe_offset - 1
-                self._read(log, first, last, partial(self._was_read, log, first, last))
+                self.read(log, first, last, partial(self._was_read, log, first, last))
                 return
             start = log.next_to_send - log.tail[0][0]
             rows: list[tuple[int, LogRow]] = []
@@ -111,11 +103,11 @@ class LogReading:
         if not permitted:
             return
         request = log.reader_request
-        for epoch, part in self._parts(log, client, permitted):
+        for epoch, part in self.parts(log, client, permitted):
             size = sum([len(row.record) + ROW_BYTES for _, row in part])
             log.unsettled_bytes += size
             self._turn.counters.delivered += len(part)
-            stored = _stored(log.name, part, epoch, reader=request)
+            stored = self.stored(log, part, epoch, reader=request)
             self._turn.offer(client, stored, Pending(WaitingFor.ROWS, client, (log, request, size)))
 
     def _taken(self, taken: Pending) -> None:
@@ -124,45 +116,9 @@ class LogReading:
             log.unsettled_bytes -= size
             self.feed(log)
 
-    # Replays.
+    # What a message can carry.
 
-    def replay(self, client: Client, log: DurableLog, request: int, first: int, last: int) -> None:
-        """Send rows `first` to `last` (included) again, piece by piece, and answer the request at the end."""
-        if client.connection is None:
-            return
-        try:
-            self._require_reader(client, log)  # the grant may have shrunk between two pieces
-        except RequestRefusedError as error:
-            client.replays.discard(request)
-            self._turn.fail(client, request, error)
-            return
-        if first > last:
-            self._replayed(client, request)
-            return
-        self._read(log, first, last, partial(self._replay_read, client, log, request, last))
-
-    def _replay_read(self, client: Client, log: DurableLog, request: int, last: int, answer: LogRead) -> None:
-        if answer.error is not None:
-            client.replays.discard(request)
-            self._turn.fail(client, request, RequestRefusedError(answer.error, "store"))
-        elif not answer.rows:
-            self._replayed(client, request)
-        else:
-            go_on = Pending(WaitingFor.REPLAY, client, (log, request, answer.rows[-1][0] + 1, last))
-            parts = self._parts(log, client, log.permitted_rows(answer.rows))
-            for place, (epoch, part) in enumerate(parts, 1):
-                # The next piece is read when the client has taken the last of these in.
-                care = go_on if place == len(parts) else None
-                self._turn.offer(client, _stored(log.name, part, epoch, replay=request), care)
-            if not parts:
-                self._go_on(go_on)
-
-    def _go_on(self, taken: Pending) -> None:
-        """A client has taken in a piece of a replay."""
-        if isinstance(taken.party, Client):
-            self.replay(taken.party, *taken.key)
-
-    def _parts(
+    def parts(
         self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]
     ) -> list[tuple[str, list[tuple[int, LogRow]]]]:
         """Rows in parts of one epoch that the client can read, without those that it never can."""
@@ -188,16 +144,25 @@ class LogReading:
                 left -= cost
         return parts
 
-    def _replayed(self, client: Client, request: int) -> None:
-        client.replays.discard(request)
-        self._turn.tell(client, Done(request))
+    @staticmethod
+    def stored(
+        log: DurableLog, rows: list[tuple[int, LogRow]], epoch: str, *, replay: int = 0, reader: int = 0
+    ) -> StoredPublications:
+        """The message that carries these rows."""
+        content = [(row.publisher, row.sequence, row.record) for _, row in rows]
+        first, last = rows[0][0], rows[-1][0]
+        offsets = [] if last - first + 1 == len(rows) else [offset for offset, _ in rows]
+        return StoredPublications(log.name, first, content, replay, reader, offsets, epoch)
 
     # The store.
 
-    def _read(self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None]) -> None:
+    def read(
+        self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None], share: int = 1
+    ) -> None:
+        """Ask the store for rows; `then` gets what fits into a window, or into a share of one."""
         self._tokens += 1
         self._reads[self._tokens] = then
-        bytes_max = self._settings.durable_window_bytes
+        bytes_max = max(1, self._settings.durable_window_bytes // share)
         self._turn.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
 
     def was_read(self, answer: LogRead) -> None:
@@ -213,12 +178,3 @@ def _by_epoch(log: DurableLog, rows: list[tuple[int, LogRow]]) -> list[tuple[str
         return []
     parts = log.epochs.split([offset for offset, _ in rows])
     return [(epoch, rows[first:end]) for epoch, first, end in parts]
-
-
-def _stored(
-    name: str, rows: list[tuple[int, LogRow]], epoch: str, *, replay: int = 0, reader: int = 0
-) -> StoredPublications:
-    content = [(row.publisher, row.sequence, row.record) for _, row in rows]
-    first, last = rows[0][0], rows[-1][0]
-    offsets = [] if last - first + 1 == len(rows) else [offset for offset, _ in rows]
-    return StoredPublications(name, first, content, replay, reader, offsets, epoch)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Operator"]
 
 # What only looks, and is not worth a line in the audit log.
-_REPORTS = frozenset({"overlay", "statistics"})
+_REPORTS = frozenset({"overlay", "statistics", "peer"})
 # Answered later than the others: files have to be read.
 _RELOAD = "reload"
 # What an answer takes in a frame beside its text.
@@ -45,16 +45,17 @@ class Operator:
             reload: reads files again, and answers later.
         """
         self._turn = turn
-        self._topics = topics
+        self.topics = dict(topics)
+        """Who answers which question."""
         self._reload = reload
 
     def ask(self, client: Client, message: Ask) -> None:
         """Answer one question."""
         topic = message.topic
         try:
-            answer = self._topics.get(topic)
+            answer = self.topics.get(topic)
             if answer is None and topic != _RELOAD:
-                known = ", ".join(sorted((*self._topics, _RELOAD)))
+                known = ", ".join(sorted((*self.topics, _RELOAD)))
                 raise RequestRefusedError(f"there is no topic {topic!r}; there are {known}", "unknown")
             client.principal.require_operate(topic)
             if topic not in _REPORTS:

@@ -7,15 +7,15 @@ batch with one row.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from braid.broker.joining import joined
-from braid.broker.parties import Client, Link
 from braid.broker.refusals import Refusals
-from braid.broker.settling import Pending, Unsettled, WaitingFor
+from braid.broker.repetitions import Repetitions, session_of
 from braid.broker.ways import Ways, chosen_rows
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
 from braid.language.values import Range
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from braid.broker.discards import Discards
     from braid.broker.durable_logs import DurableLogs
     from braid.broker.events import AnythingExpected, ClientLeft, SoftLinkLost
-    from braid.broker.parties import Party
+    from braid.broker.parties import Client, Party
     from braid.broker.questions import Hops, Readiness
+    from braid.broker.settling import Pending, Unsettled
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
     from braid.broker.ways import Arrival, Rows, Source, Way
     from braid.matching import FilterIndex
-    from braid.matching.columns import IntArray
     from braid.protocol import Frame
     from braid.protocol.duplicates import DuplicateFilter
 
@@ -97,12 +97,8 @@ class Publications:
         self._is_new = self.seen.is_new
         self._refusals = Refusals(turn)
         self._left_behind: list[Client] = []
-        self._unsettled = unsettled
-        self._unsettled_here = Unsettled()
-        self._from_sets = from_sets
         self._settle = turn.settlement.settle
-        turn.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
-        turn.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
+        self._repetitions = Repetitions(turn, unsettled, from_sets, discards, sees_far=mesh.sees_far)
         self.discards = discards
 
     # Arrivals.
@@ -157,21 +153,23 @@ class Publications:
             self._from_client(source.client, batches)
             return
         arrivals: list[Arrival] = []
-        delegated = False
+        alike = True
         for sequence, batch in batches:
             pending = None
             if batch.flags and batch.acknowledged:
                 # Whoever waits for it waits from the moment it has arrived.
                 pending = source.party.line.enter(sequence)
             if batch.route:
-                delegated = True
+                alike = False
                 if pending is not None:
-                    pending.apart = _session(source.party)
+                    pending.apart = session_of(source.party)
+            elif batch.flags and batch.again:
+                alike = False
             arrivals.append((batch, pending))
-        if delegated:
-            self._some_delegated(source, arrivals)
-        else:
+        if alike:
             self._route(source, arrivals)
+        else:
+            self._route_unlike(source, arrivals)
 
     def _needs_no_look(self, client: Client) -> bool:
         """Whether a client may publish whatever it likes, and somebody may want it."""
@@ -235,7 +233,7 @@ class Publications:
         if client.channel.release_credit(UNROUTED):
             self._turn.changed(client)
         if kept:
-            self._route(self.ways.source(client), kept)
+            self._route_unlike(self.ways.source(client), kept)
 
     def client_left(self, event: ClientLeft) -> None:
         """A client has gone: what it published and is not routed yet is kept until it can be.
@@ -317,29 +315,17 @@ class Publications:
 
     # From links.
 
-    def _some_delegated(self, source: Source, arrivals: Sequence[Arrival]) -> None:
-        for delegated, run in groupby(arrivals, key=_has_route):
-            if delegated:
-                for batch, pending in run:
-                    self._delegated_arrived(source.party, batch, pending)
-            else:
+    def _route_unlike(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Route publications among which there may be copies for sets, and repetitions."""
+        for kind, run in groupby(arrivals, key=_kind):
+            if kind is _Kind.PLAIN:
                 self._route(source, list(run))
-
-    def _frame_settled(self, pending: Pending) -> None:
-        """All of a frame is settled: whoever sent it hears so.
-
-        Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
-        each other for ever; along the tree that cannot be. So each is told by itself. What is behind such a
-        copy does not wait for it either, or what keeps to the tree would wait for what does not:
-        `SettleLine.done_apart`.
-        """
-        party = pending.party
-        if party is not None:
-            party.line.done(pending)
-            if pending.apart == _session(party) and pending.key > party.channel.settled:
-                self._turn.tell(party, Settled([pending.key]))
-        self._unsettled.forget(pending)
-        self._from_sets.forget(pending)
+                continue
+            for batch, pending in run:
+                if kind is _Kind.FOR_A_SET:
+                    self._delegated_arrived(source.party, batch, pending)
+                else:
+                    self._again(source, batch, pending)
 
     def _settle_all(self, pending: Pending | None) -> None:
         """Everybody concerned has been found, and has a share of what is waited for."""
@@ -356,23 +342,22 @@ class Publications:
     def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         self._turn.counters.received += batch.count
         if pending is not None:
-            self._from_sets.enter(batch, pending)
+            self._repetitions.for_a_set(batch, pending)
         if batch.hops >= self._hops_max:
             self._looped(link, batch)
         elif pending is None:
             self._delegated.arrived(link, batch, None, self._deliver_here)
         else:
-            earlier = self._unsettled_here.of(batch.publisher, batch.sequences)
+            here = self._repetitions.handed_over(batch)
             if self._delegated.arrived(link, batch, pending, self._deliver_here):
-                # What was delivered here before may not be safe yet.
-                for first in earlier:
-                    pending.wait_for(first)
+                self._repetitions.again_for_a_set(batch, pending, here)
         self._settle(pending)
 
     def _deliver_here(self, source: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         """A copy for a set of brokers, of which this is one."""
         arrivals: list[Arrival] = [(batch, pending)]
-        self._wait_here(batch, pending)
+        if pending is not None:
+            self._repetitions.wait_here(batch, pending)
         try:
             way = self.ways.here(arrivals)
         except PublicationError:
@@ -381,21 +366,6 @@ class Publications:
         self._hand_over(source, arrivals, way, delegated=True)
         if pending is not None:
             self._settle(pending.here)
-
-    def _wait_here(self, batch: PublicationBatch, pending: Pending | None) -> None:
-        """Wait for destinations of this broker by themselves.
-
-        A copy for a set of brokers that comes again is safe when they have it, wherever else the first copy
-        still has to go. Waiting for all of that could go in a circle, because such copies cross the network
-        in any direction.
-        """
-        if pending is not None and self._mesh.sees_far:
-            here = pending.here = Pending(WaitingFor.HERE, pending.party)
-            pending.wait_for(here)
-            # What was delivered here for another copy may not be safe yet.
-            for earlier in self._unsettled_here.of(batch.publisher, batch.sequences):
-                here.wait_for(earlier)
-            self._unsettled_here.enter(batch, here)
 
     def back_to_the_tree(self, event: SoftLinkLost) -> None:
         """A soft link has gone: what it may not have delivered goes the primary way."""
@@ -423,8 +393,7 @@ class Publications:
                     continue
                 batch, pending = arrival = new, pending
             if pending is not None:
-                self._unsettled.enter(batch, pending)
-                self._wait_here(batch, pending)
+                self._repetitions.first(batch, pending)
             fresh.append(arrival)
         if self._links.holding:
             self._go_and_be_kept(source, fresh)
@@ -436,7 +405,8 @@ class Publications:
     ) -> PublicationBatch | None:
         """The rows of a batch that are new, if they may go on."""
         if rows is not None:
-            self._repeated(source, batch, rows, pending)
+            self._turn.counters.received += batch.count - len(rows)
+            self._repetitions.repeated(source, batch, rows, pending)
             batch = batch.select(rows)
         if batch.count and batch.hops < self._hops_max:
             return batch
@@ -446,22 +416,28 @@ class Publications:
         self._settle(pending)
         return None
 
-    def _repeated(
-        self, source: Party, batch: PublicationBatch, fresh: IntArray, pending: Pending | None
-    ) -> None:
-        """All rows of a batch but these have been here before."""
-        repeated = len(batch) - len(fresh)
-        if not repeated:
+    def _again(self, source: Source, batch: PublicationBatch, pending: Pending | None) -> None:
+        """Let a repetition go everywhere, and hand over here what is new of it."""
+        party = source.party
+        possible = self._without_impossible(party, [(batch, pending)])
+        if not possible or batch.hops >= self._hops_max:
+            for each, _ in possible:
+                self._turn.counters.received += each.count
+                self._looped(party, each)
+            self._settle(pending)
             return
-        self._turn.counters.received += repeated
-        self._turn.counters.duplicates += repeated
-        gone = np.setdiff1d(batch.sequences, batch.sequences[fresh])
-        self.discards.here(source, batch, gone.tolist())
-        if pending is not None:
-            # A repeated publication is settled when its first copy is, not before; whoever sends it does
-            # not wait for what is on its own side.
-            for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                pending.wait_beside(source, earlier)
+        batch = possible[0][0]
+        rows = self.seen.new_in(batch)
+        fresh = np.arange(batch.count) if rows is None else rows
+        self._repetitions.again(party, batch, fresh, pending)
+        if self._links.holding:
+            self._keep_for_unknown(party, possible)
+        way = self.ways.of(source, possible, self._links.holding)
+        self._pass_on(party, possible, way)
+        if len(fresh):
+            new: list[Arrival] = [(batch if rows is None else batch.select(rows), pending)]
+            self._hand_over(party, new, self.ways.here(new), delegated=False)
+        self._settle_all(pending)
 
     def _looped(self, source: Party, batch: PublicationBatch) -> None:
         self._turn.counters.looped += len(batch)
@@ -502,13 +478,17 @@ class Publications:
 
     def _follow(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
         """Give everybody on the way their rows."""
+        self._pass_on(source, arrivals, way)
+        if way.more:
+            self._follow_further(source, arrivals, way)
+
+    def _pass_on(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
+        """Give links on the way their rows."""
         for links, rows in way.links:
             copies: list[Arrival] = []
             for batch, pending in arrivals if rows is None else chosen_rows(arrivals, rows):
                 copies.append((batch.onward(), pending))
             self._turn.pass_on(links, copies, source)
-        if way.more:
-            self._follow_further(source, arrivals, way)
 
     def _follow_further(self, source: Party, arrivals: Sequence[Arrival], way: Way) -> None:
         """Give their rows to everybody on the way but links."""
@@ -572,13 +552,19 @@ class Publications:
                     self._turn.pass_on((link,), [(batch.onward(), pending)], source)
 
 
-def _session(party: Party) -> int:
-    """The session that a broker's frames are of; a soft link has only one."""
-    return party.session if isinstance(party, Link) else 0
+class _Kind(Enum):
+    """How a batch has to be treated."""
+
+    PLAIN = auto()
+    FOR_A_SET = auto()
+    REPETITION = auto()
 
 
-def _has_route(arrival: Arrival) -> bool:
-    return bool(arrival[0].route)
+def _kind(arrival: Arrival) -> _Kind:
+    batch = arrival[0]
+    if batch.route:
+        return _Kind.FOR_A_SET
+    return _Kind.REPETITION if batch.again else _Kind.PLAIN
 
 
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:

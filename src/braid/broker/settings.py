@@ -43,7 +43,7 @@ class BrokerSettings:
     """The choices of one broker."""
 
     broker_id: str
-    """Its name in the network: 1 to 64 letters, digits, dots, dashes and underscores, unlike all others."""
+    """Its name, which no other broker has: 1 to 64 letters, digits, dots, dashes and underscores."""
     address: str = ""
     """Where neighbours and clients can reach it, as it is told to others."""
     neighbours: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ class WaitingFor(Enum):
     FRAME = "a frame that a party has sent; the key is its number"
     HERE = "what clients and logs of this broker have of such a frame"
     ROWS = "rows of a log that its reader takes in; the key is the log, the reader's request and their size"
-    REPLAY = "the next piece of a replay; the key is the log, the request, the next row and the last"
+    REPLAY = "the next piece of a replay, which is the key"
 
 
 class Pending:
@@ -61,8 +61,9 @@ class Pending:
         """Of the shares, those of copies that brokers got, by broker."""
         self.followers: list[Pending] = []
         """Those who have a share that is settled with this."""
-        self.beside: list[tuple[Party, Pending]] = []
-        """Those who have a share that is settled when all of this is but the copies that a broker got."""
+        self.beside: list[tuple[Party | None, Pending]] = []
+        """Those who have a share that is settled when all of this is but the copies that a broker got; with
+        none named, but the copies that any broker got."""
         self.here: Pending | None = None
         """What clients and logs of this broker have of it, where that is waited for by itself."""
         self.publisher = ""
@@ -104,9 +105,26 @@ class Pending:
         It is what a broker wants to know that has sent the same: what is behind itself it knows best, and two
         that asked each other for that as well would wait for ever.
         """
-        if other.shares != other.toward.get(broker, 0):
+        self._wait_but_for(broker, other)
+
+    def wait_local(self, other: Pending) -> None:
+        """This is not settled before another one is, but for the copies that brokers got.
+
+        What is left are clients and logs of this broker. Waiting for these goes in no circle, wherever either
+        came from.
+        """
+        self._wait_but_for(None, other)
+
+    def _wait_but_for(self, broker: Party | None, other: Pending) -> None:
+        if other.left_without(broker):
             self.shares += 1
             other.beside.append((broker, self))
+
+    def left_without(self, broker: Party | None) -> int:
+        """How many shares there are without the copies that a broker got, or any."""
+        if broker is None:
+            return self.shares - sum(self.toward.values())
+        return self.shares - self.toward.get(broker, 0)
 
 
 class Settlement:
@@ -129,10 +147,10 @@ class Settlement:
         if pending.beside:
             waiting, pending.beside = pending.beside, []
             for broker, follower in waiting:
-                if pending.shares == pending.toward.get(broker, 0):
-                    self.settle(follower)
-                else:
+                if pending.left_without(broker):
                     pending.beside.append((broker, follower))
+                else:
+                    self.settle(follower)
         if not pending.shares:
             self._table[pending.kind](pending)
             followers, pending.followers = pending.followers, []

@@ -1,8 +1,9 @@
 """How much do the logs of one principal keep together?
 
 What they keep is counted in pieces of a log, the oldest first. Beyond what a principal may store, the oldest
-pieces of its largest log go, acknowledged or not, until a tenth is free again. The store knows the bytes of a
-log from before a restart only as a whole; they are taken to be spread evenly.
+pieces of its largest log go, acknowledged or not, until a tenth is free again. Rows that somebody pinned, and
+unacknowledged ones of a log with `when_full="block"`, stay: then those who publish here wait. The store knows
+the bytes of a log from before a restart only as a whole; they are taken to be spread evenly.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
+from braid.broker.bottleneck import Bottleneck
+from braid.broker.parties import Client
 from braid.protocol.log import DropRows
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from braid.broker.access import Limits
     from braid.broker.durable_log import DurableLog
+    from braid.broker.parties import Party
     from braid.broker.store_work import StoreWork
     from braid.broker.turn import Turn
     from braid.protocol.inputs import Swept
@@ -30,6 +34,8 @@ PIECES = 1024
 PIECES_RESTORED = 64
 # Beyond its limit, a principal is brought down to this share of it.
 RELIEF = 0.9
+# Logs that hold publishers back instead of losing rows may take so many times that limit.
+KEPT_TIMES_MAX = 2
 
 
 class _Piece:
@@ -80,9 +86,12 @@ class _Pieces:
 class _Share:
     """What all logs of one owner keep."""
 
-    __slots__ = ("bytes", "bytes_max", "logs", "rows", "rows_max")
+    __slots__ = ("bottleneck", "bytes", "bytes_max", "kept", "logs", "rows", "rows_max")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, owner: str, limits: Limits) -> None:
+        self.bottleneck = Bottleneck(f"what {owner!r} stores")
+        self.kept = False
+        """Whether rows that would go have to stay."""
         self.logs: dict[str, _Pieces] = {}
         self.rows = 0
         self.bytes = 0
@@ -113,7 +122,7 @@ class StoredRows:
         """A log that is empty."""
         share = self._shares.get(log.owner)
         if share is None:
-            share = self._shares[log.owner] = _Share(self._limits_of(log.owner))
+            share = self._shares[log.owner] = _Share(log.owner, self._limits_of(log.owner))
         share.logs[log.key] = _Pieces(log)
         self._owner_of[log.key] = log.owner
 
@@ -138,6 +147,7 @@ class StoredRows:
         del self._owner_of[log.key]
         share.rows -= pieces.rows
         share.bytes -= pieces.bytes
+        self._open(share)
 
     def limits_changed(self) -> None:
         """Principals may keep more or less than before."""
@@ -145,6 +155,31 @@ class StoredRows:
             share.allow(self._limits_of(owner))
             if share.exceeded:
                 self._relieve(owner, share)
+            self._open(share)
+
+    def bytes_of(self, log: DurableLog) -> int:
+        """The records that a log keeps."""
+        return self._shares[log.owner].logs[log.key].bytes
+
+    def stores(self, owner: str, source: Party) -> None:
+        """A source's publications went to a log: it waits while the owner may keep no more.
+
+        Only clients do. A link carries what others publish for others, too.
+        """
+        share = self._shares[owner]
+        if share.exceeded and isinstance(source, Client):
+            share.bottleneck.hold_up(source)
+
+    def review(self, owner: str) -> None:
+        """Rows of an owner may go that had to stay: it may have room again."""
+        share = self._shares[owner]
+        if share.exceeded and share.kept:
+            self._relieve(owner, share)
+        self._open(share)
+
+    def _open(self, share: _Share) -> None:
+        if share.bottleneck.held_up and not share.exceeded:
+            self._turn.open(share.bottleneck)
 
     def swept(self, swept: Swept) -> None:
         """The driver has had the store remove rows."""
@@ -158,6 +193,7 @@ class StoredRows:
         share.rows -= rows
         share.bytes -= size
         pieces.log.first_offset = max(pieces.log.first_offset, before)
+        self._open(share)
         return rows
 
     def appended(self, log: DurableLog, rows: int, bytes: int) -> None:
@@ -182,7 +218,15 @@ class StoredRows:
             self._relieve(log.owner, share)
 
     def _relieve(self, owner: str, share: _Share) -> None:
-        """Have the oldest rows of the largest logs removed."""
+        """Have the oldest rows of the largest logs removed, as far as they may go.
+
+        What has to stay may grow to twice what its owner may keep: what others publish far away cannot be
+        held up here. Beyond that it goes, too.
+        """
+        share.kept = False
+        beyond = (
+            share.bytes > KEPT_TIMES_MAX * share.bytes_max or share.rows > KEPT_TIMES_MAX * share.rows_max
+        )
         by_rows = share.rows > share.rows_max
         largest = [(-(each.rows if by_rows else each.bytes), key) for key, each in share.logs.items()]
         heapq.heapify(largest)
@@ -196,11 +240,20 @@ class StoredRows:
                     break
                 continue
             before = pieces.pieces[0].end
+            kept_from = None if beyond else pieces.log.kept_from(self._turn.now_us)
+            if kept_from is not None and before > kept_from:
+                share.kept = True
+                heapq.heappop(largest)
+                if not largest:
+                    break
+                continue
             unread += max(0, before - max(pieces.pieces[0].first, pieces.log.acknowledged + 1))
             self._gone(share, pieces, before)
             cut[pieces.log.key] = before
             size = pieces.rows if by_rows else pieces.bytes
             heapq.heapreplace(largest, (-size, pieces.log.key))
+        if not cut:
+            return
         for key, before in cut.items():
             self._work.ask(DropRows(key, before))
         self._turn.counters.dropped += unread

@@ -63,7 +63,7 @@ class Counters:
     stored: int = 0
     """Rows appended to the logs of durable subscriptions."""
     dropped: int = 0
-    """Publications dropped for consumers or links that were behind, as they chose."""
+    """Publications dropped for links and consumers that were behind and had chosen that."""
     looped: int = 0
     """Publications that had crossed too many links."""
     oversized: int = 0

@@ -26,6 +26,7 @@ class WaiterKind(Enum):
 
     CLIENT_SUBSCRIPTION = "a client's subscription is to be known everywhere"
     LOG_SUBSCRIPTION = "a durable subscription is to be known everywhere, and its client waits for that"
+    LOG_CREATED = "a durable subscription that is not read is to be known everywhere, and its maker waits"
     UNASKED_SUBSCRIPTION = "a durable subscription is to be known everywhere, and nobody waits for that"
     NEIGHBOUR_SUBSCRIPTION = "a neighbour's subscription is to be known behind all others"
     CLIENT_ADVERTISEMENT = "all neighbours are to know what a client says that it publishes"

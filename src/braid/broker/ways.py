@@ -181,7 +181,7 @@ class Ways:
         """
         if len(arrivals) == 1:
             batch = arrivals[0][0]
-            if batch.count == 1 and not (holding or (batch.flags and batch.ordered)):
+            if batch.count == 1 and not (holding or (batch.flags and batch.keeps_to_tree)):
                 way = source.ways.get(batch.memo) or self._of_one(source, batch)
                 way.uses += 1
                 if not way.kept:
@@ -190,7 +190,7 @@ class Ways:
         if not arrivals:
             return _NOWHERE
         batches = [batch for batch, _ in arrivals]
-        on_tree = holding > 0 or any(batch.ordered for batch in batches)
+        on_tree = holding > 0 or any(batch.keeps_to_tree for batch in batches)
         without_held = holding > 0 and any(pending is not None for _, pending in arrivals)
         rows = sum([batch.count for batch in batches])
         way = self._found(source.party, self._reached(batches), rows, on_tree, without_held)

@@ -17,6 +17,7 @@ from braid.cli import reproduce, simulate
 from braid.cli.json_lines import OnError, decode, open_input
 from braid.cli.network import PUBLISH_EXAMPLES, SUBSCRIBE_EXAMPLES, publish, subscribe
 from braid.cli.overlay import overlay
+from braid.cli.peer import peer
 from braid.cli.pipeline import pipeline
 from braid.cli.plugins import PASSED_ON, run_plugin
 from braid.cli.terminal import byte_progress, examples, json_text, say
@@ -38,12 +39,12 @@ app = typer.Typer(
         """braid subscribe "price > 10" """.strip(),
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings=_SETTINGS,
     rich_markup_mode="rich",
 )
 app.add_typer(overlay, name="overlay")
+app.add_typer(peer, name="peer")
 app.add_typer(pipeline, name="pipeline")
 app.command(epilog=examples(*simulate.EXAMPLES))(simulate.simulate)
 app.command(epilog=examples(*reproduce.EXAMPLES))(reproduce.reproduce)
@@ -224,19 +225,22 @@ class _LogLevel(StrEnum):
         "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
         "braid broker --config broker.toml --http 127.0.0.1:9000",
         "braid broker --id C --neighbor 127.0.0.1:7001 --listen 127.0.0.1:7002 --strategy S2 --fanout 8",
+        "braid broker --id G --bootstrap 127.0.0.1:7100 --neighbor 127.0.0.1:7000 --listen 127.0.0.1:7003",
         "braid broker --print-config > broker.toml",
     )
 )
 def broker(
     broker_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Its name in the network, unlike all others.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="Its name in the network; no other broker has it."),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where clients and neighbours connect; port 0 takes a free one. \\[default: 127.0.0.1:7000]",
+            help="Where clients and neighbours connect; a port alone is on loopback, 0 a free one. "
+            "\\[default: 127.0.0.1:7000]",
         ),
     ] = None,
     address: Annotated[
@@ -263,7 +267,8 @@ def broker(
         typer.Option(
             "--delta",
             metavar="N",
-            help="How many links far it sees; 0: as the strategy needs it. \\[default: 0]",
+            help="How many links away it still knows other brokers; 0: as far as the strategy needs. "
+            "\\[default: 0]",
         ),
     ] = None,
     fanout: Annotated[
@@ -288,14 +293,15 @@ def broker(
         Path | None, typer.Option("--access", metavar="FILE", help="Who may do what, in TOML.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Our certificate. Means TLS.")
+        Path | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="The certificate to show; turns TLS on."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
     ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option("--tls-authority", metavar="FILE", help="Believe certificates signed by these."),
+        typer.Option("--tls-authority", metavar="FILE", help="Trust certificates signed by these."),
     ] = None,
     revocations: Annotated[
         Path | None,
@@ -326,6 +332,14 @@ def broker(
     ] = None,
     log_level: Annotated[
         _LogLevel | None, typer.Option("--log-level", help="The least important line that is written.")
+    ] = None,
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="Be a gateway to the network of peers that this one belongs to; repeatable.",
+        ),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every setting with its default, and exit.")
@@ -370,5 +384,6 @@ def broker(
             insecure=insecure,
             log_format=log_format and log_format.value,
             log_level=log_level and log_level.value,
+            bootstrap=bootstrap or None,
         )
     )

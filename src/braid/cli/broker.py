@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from braid.errors import ConfigurationError
 from braid.runtime.logs import configure_logs
 from braid.server import Broker, ServerSettings, loop_factory, serve
 
@@ -45,7 +46,12 @@ async def _run(settings: ServerSettings) -> None:
         broker = await serve(settings)
         running.append(broker)
         try:
-            await stop.wait()
+            refused = asyncio.ensure_future(broker.refused.wait())
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait([refused, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not refused.cancel() and not stop.is_set():
+                raise ConfigurationError(broker.why_not_ready())
         finally:
             stop.clear()
             leaving = asyncio.ensure_future(broker.stop())

@@ -48,10 +48,11 @@ _OPTIONS: Final[dict[str, Any]] = {
     ],
     "ca": Annotated[
         Path | None,
-        typer.Option("--ca", metavar="FILE", help="Believe certificates signed by these. Means TLS."),
+        typer.Option("--ca", metavar="FILE", help="Trust certificates signed by these; turns TLS on."),
     ],
     "certificate": Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="The certificate to show. Means TLS.")
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="The certificate to show; turns TLS on."),
     ],
     "key": Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of that certificate.")],
 }

@@ -11,9 +11,10 @@ Sockets (`runtime.client_driver`), the simulator and tests drive it alike.
 from __future__ import annotations
 
 from braid.client.effects import ClientEffect, ClientSettings
-from braid.client.inbox import Interest, StoredPublication
+from braid.client.inbox import Interest
 from braid.client.machine import ClientMachine
 from braid.client.session import ClientSession
+from braid.client.stored import ReplayWish, StoredPublication, StoredRecords
 
 __all__ = [
     "ClientEffect",
@@ -21,5 +22,7 @@ __all__ = [
     "ClientSession",
     "ClientSettings",
     "Interest",
+    "ReplayWish",
     "StoredPublication",
+    "StoredRecords",
 ]

@@ -9,11 +9,10 @@ no further credit, so what waits is bounded by the window that was granted to it
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from braid.client.stored import ReplayWish, StoredPublication, StoredRecords
 from braid.errors import SlowConsumerError
-from braid.language.publication import Publication
 from braid.matching import FilterIndex
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
@@ -24,10 +23,18 @@ from braid.protocol.publisher_names import whole_name
 if TYPE_CHECKING:
     from braid.errors import BraidError
     from braid.language.filters import Filter
+    from braid.language.publication import Publication
     from braid.protocol.batch import PublicationBatch
     from braid.protocol.messages import LogReset, StoredPublications
 
-__all__ = ["BLOCK", "CLASSES", "DISCONNECT", "DROP_OLDEST", "Inbox", "Interest", "StoredPublication"]
+__all__ = [
+    "BLOCK",
+    "CLASSES",
+    "DISCONNECT",
+    "DROP_OLDEST",
+    "Inbox",
+    "Interest",
+]
 
 # What was delivered is remembered, because a broker that was killed may send it again: of so many publishers
 # the last so many numbers, in a bit each.
@@ -38,20 +45,6 @@ BLOCK: Final = 1
 DROP_OLDEST: Final = 2
 DISCONNECT: Final = 3
 CLASSES: Final = {"block": BLOCK, "drop_oldest": DROP_OLDEST, "disconnect": DISCONNECT}
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPublication(Publication):
-    """A publication of a durable subscription: `offset` is its place in the log.
-
-    Offsets may be given again, such as after a restore from backup; `log_epoch` then tells the rows apart.
-    `log_resets` is how often this reader's log had turned out to be another one when the row came: where it
-    rises from one row to the next, offsets begin anew. `Subscription.resets` may be ahead of what is queued.
-    """
-
-    offset: int = -1
-    log_epoch: str = ""
-    log_resets: int = 0
 
 
 class _Hold:
@@ -92,8 +85,10 @@ class Interest:
         "patience_us",
         "queue",
         "reader",
-        "replay_last",
+        "replay",
         "replay_request",
+        "replayed",
+        "replayed_rows",
         "request",
         "resets",
         "secret",
@@ -113,8 +108,9 @@ class Interest:
         """What the broker granted, once it answered: perhaps less."""
         self.when_full = when_full
         self.capacity = capacity
-        self.queue: deque[Publication] = deque()
-        self.line: deque[tuple[_Hold, deque[Publication]]] = deque()
+        self.queue: deque[Any] = deque()
+        """Publications, or `StoredRecords` for those who asked for them."""
+        self.line: deque[tuple[_Hold, deque[Any]]] = deque()
         self.open = True
         self.partial = False
         """Whether an answer that does not cover links that are down is welcome."""
@@ -154,7 +150,11 @@ class Interest:
         self.seen = _memory()
         """What came of a log, or in a class of its own. A log may have something twice, at two offsets."""
         self.replay_request = 0
-        self.replay_last = -1
+        self.replay = ReplayWish(0, -1)
+        self.replayed = ""
+        """What the broker answered at the end of a replay, as JSON."""
+        self.replayed_rows = 0
+        """Rows that came since the replay was last asked for."""
 
     @property
     def target(self) -> int:
@@ -176,7 +176,7 @@ class Interest:
         """Rows behind the queue."""
         return sum(len(rows) for _, rows in self.line)
 
-    def put(self, publications: list[Publication], hold: _Hold) -> None:
+    def put(self, publications: list[Any], hold: _Hold) -> None:
         """Queue what there is room for, and treat the rest as the consumer chose."""
         room = self.capacity - len(self.queue)
         # With a log, the choice is about the log; what it sends is never lost here.
@@ -218,6 +218,8 @@ class Interest:
         """Forget what waits behind the queue, because it will come again."""
         for _, rows in self.line:
             for row in rows:
+                if isinstance(row, StoredRecords):
+                    continue  # nothing of a replay is remembered
                 self.seen.forget(whole_name(row.publisher, row.epoch), row.sequence)
         self.clear_line()
 
@@ -453,6 +455,11 @@ class Inbox:
         if further:
             interest.epochs.begin(stored.epoch, further[0][0])
             interest.handed_offset = further[-1][0]
+            interest.replayed_rows += len(further)
+            if interest.replay.records:
+                interest.put([StoredRecords.of(further, stored.epoch)], hold)
+                self._keep(hold, [interest], careful=True)
+                return interest
         for offset, (publisher, sequence, record) in further:
             if not stored.replay and not interest.seen.is_new(publisher, sequence):
                 continue
@@ -547,7 +554,10 @@ class Inbox:
             # The broker sends these again, so they need not wait here.
             if interest.line:
                 first = interest.line[0][1][0]
-                if isinstance(first, StoredPublication):
+                if isinstance(first, StoredRecords):
+                    interest.handed_offset = first.offsets[0] - 1
+                    interest.epochs.cut(first.offsets[0])
+                elif isinstance(first, StoredPublication):
                     interest.handed_offset = first.offset - 1
                     interest.epochs.cut(first.offset)
                 interest.expect_line_again()

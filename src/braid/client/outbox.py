@@ -24,6 +24,8 @@ __all__ = ["ACKNOWLEDGED", "BATCH_BYTES", "ORDERED", "Outbox", "batch_overhead"]
 # How a publication is to travel; both may be combined. Publications that differ never share a batch.
 ACKNOWLEDGED: Final = 1
 ORDERED: Final = 2
+# Sent before, on a former connection, without an answer. No program says so; the outbox does.
+_AGAIN: Final = 4
 
 # Large enough that the work per batch is small beside the work per row, small enough that a batch on a slow
 # connection does not hold up the messages behind it.
@@ -129,6 +131,7 @@ class Outbox:
             acknowledged=bool(manner & ACKNOWLEDGED),
             ordered=bool(manner & ORDERED),
             receipt=receipt,
+            again=bool(manner & _AGAIN),
         )
         self._batch_bytes_max = max(self._batch_bytes_max, batch.size)
         self._channel.offer(batch, range(first, first + len(records)) if manner & ACKNOWLEDGED else None)
@@ -191,6 +194,7 @@ class Outbox:
             self.publisher = publisher
             self._overhead = batch_overhead(publisher)
         elif self._batch_bytes_max <= frame_bytes_max:
+            self._channel.refilter(lambda batch: batch.repetition() if self._comes_again(batch) else batch)
             return []
         waiting: list[PublicationBatch] = []
         self._channel.refilter(waiting.append)
@@ -198,10 +202,15 @@ class Outbox:
         too_large: list[int] = []
         for batch in waiting:
             manner = ACKNOWLEDGED * batch.acknowledged | ORDERED * batch.ordered
+            manner |= _AGAIN * self._comes_again(batch)
             first = int(batch.sequences[0])
             too_large += self._cut(first, manner, batch.records(), batch.receipt, frame_bytes_max)
         self._conclude()
         return too_large
+
+    def _comes_again(self, batch: PublicationBatch) -> bool:
+        """Whether a receipt for it has to cover what became of an earlier copy, perhaps at another broker."""
+        return batch.acknowledged and batch.first <= self._sent_before
 
     def _conclude(self) -> None:
         """Where nothing is kept any more, everything is done: also what was forgotten at the very end."""

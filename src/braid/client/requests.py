@@ -8,7 +8,9 @@ cannot be repeated without harm fails instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from braid.client.effects import Answered, ClientEffect, Ended
 from braid.client.inbox import Inbox, Interest
@@ -27,11 +29,15 @@ from braid.protocol.effects import Note
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes
 from braid.protocol.messages import (
     Acknowledge,
+    AcknowledgeDurable,
     Advertise,
     Ask,
+    CreateDurable,
     DropDurable,
     LogReset,
+    LogStatus,
     Message,
+    PinLog,
     Replay,
     Separate,
     StopReading,
@@ -43,6 +49,8 @@ from braid.protocol.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from braid.client.stored import ReplayWish
 
 __all__ = ["Requests", "refusal"]
 
@@ -81,6 +89,22 @@ def refusal(code: str, reason: str) -> RequestRefusedError:
     if code == "unreached":
         return UnreachedError(reason)
     return RequestRefusedError(reason, code)
+
+
+def _incomplete(interest: Interest) -> RequestRefusedError | None:
+    """Why a replay that was to be complete is not; None where it is."""
+    if not interest.replay.complete:
+        return None
+    try:
+        sent = msgspec.json.decode(interest.replayed, type=dict[str, Any]).get("rows")
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError(f"the end of a replay that cannot be read: {error}") from None
+    if sent == interest.replayed_rows:
+        return None
+    return RequestRefusedError(
+        f"{sent} rows of {interest.durable!r} were sent, and {interest.replayed_rows} came",
+        "incomplete",
+    )
 
 
 class Requests:
@@ -149,17 +173,49 @@ class Requests:
         self._ask(request, self._durable_message(interest, request), interest)
         return interest
 
-    def replay(self, name: str, first: int, last: int | None, capacity: int, secret: str = "") -> Interest:
+    def replay(self, name: str, wish: ReplayWish, capacity: int, secret: str = "") -> Interest:
         """Ask for a range of a log again; `Ended` follows the last row."""
         interest = self._interest(None, "block", capacity)
         interest.durable = name
         interest.secret = secret
-        interest.handed_offset = first - 1
-        interest.replay_last = -1 if last is None else last
+        interest.handed_offset = wish.first - 1
+        interest.replay = wish
         interest.request = interest.replay_request = request = self._next_request()
         self._inbox.add(interest)
-        self._ask(request, Replay(request, name, first, interest.replay_last, secret=secret), interest)
+        self._ask(request, self._replay_message(interest), interest)
         return interest
+
+    # What the owner of a log asks for. All of it may be asked again without harm.
+
+    def create_log(
+        self, name: str, filter: Filter, when_full: str, secret: str, *, partial: bool, patience_us: int
+    ) -> int:
+        """Have a log without reading it; returns the request to wait for."""
+        self._require_sendable(filter)
+        request = self._next_request()
+        message = CreateDurable(request, name, filter.text, when_full, partial, patience_us, secret)
+        self._ask(request, message)
+        return request
+
+    def log_status(self, name: str, secret: str) -> int:
+        """Ask where a log stands; returns the request to wait for."""
+        request = self._next_request()
+        self._ask(request, LogStatus(request, name, secret))
+        return request
+
+    def acknowledge_log(self, name: str, offset: int, log_id: str, secret: str) -> int:
+        """Rows of a log up to an offset are done with; returns the request to wait for."""
+        request = self._next_request()
+        self._ask(request, AcknowledgeDurable(request, name, offset, log_id, secret))
+        return request
+
+    def pin_log(
+        self, name: str, consumer: str, offset: int, lifetime_us: int, log_id: str, secret: str
+    ) -> int:
+        """Keep rows of a log from an offset on; returns the request to wait for."""
+        request = self._next_request()
+        self._ask(request, PinLog(request, name, consumer, offset, lifetime_us, log_id, secret))
+        return request
 
     def unsubscribe(self, interest: Interest) -> int:
         """Nothing more is queued for it; returns the request to wait for, 0 if there is none."""
@@ -315,6 +371,26 @@ class Requests:
             takeover=interest.takeover and not interest.confirmed,
         )
 
+    def _replay_message(self, interest: Interest) -> Replay:
+        """A replay from where it stands; of an empty range only the answer is missing."""
+        wish = interest.replay
+        first = interest.handed_offset + 1
+        # What has come already need not be there any more.
+        done = 0 <= wish.last < first
+        interest.replayed_rows = 0
+        return Replay(
+            interest.request,
+            interest.durable,
+            first,
+            wish.last,
+            interest.epochs.current or wish.epoch,
+            interest.secret,
+            wish.complete and not done,
+            wish.id,
+            wish.filter,
+            None if wish.columns is None else list(wish.columns),
+        )
+
     def _subscribe_message(self, interest: Interest, request: int) -> Subscribe:
         text = interest.filter.text if interest.filter is not None else ""
         return Subscribe(
@@ -335,16 +411,7 @@ class Requests:
             self._announce(advertised, self._next_request() if advertised.confirmed else advertised.request)
         for interest in self._inbox.interests():
             if interest.replay_request:
-                first = interest.handed_offset + 1
-                if 0 <= interest.replay_last < first:
-                    self._finish(interest)
-                else:
-                    request = interest.request
-                    epoch = interest.epochs.current
-                    again = Replay(
-                        request, interest.durable, first, interest.replay_last, epoch, interest.secret
-                    )
-                    self._ask(request, again, interest)
+                self._ask(interest.request, self._replay_message(interest), interest)
                 continue
             if interest.blocks and interest.line and interest.confirmed:
                 # Every connection would bring more of what is not read.
@@ -422,6 +489,9 @@ class Requests:
     ) -> None:
         if error is not None:
             interest.failure = error
+        if interest.replay_request and error is None:
+            interest.replayed = text
+            interest.failure = _incomplete(interest)
         if error is not None or interest.replay_request:
             self._finish(interest)
             return

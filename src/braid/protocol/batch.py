@@ -29,6 +29,7 @@ __all__ = [
     "PUBLISHER_BYTES_MAX",
     "WAITED_FOR",
     "PublicationBatch",
+    "decode_heads",
     "decode_record",
     "encode_record",
 ]
@@ -51,6 +52,7 @@ _ORDERED = 2
 _RECEIPT = 4
 _ROUTED = 8
 _FREE = 16
+_AGAIN = 32
 
 WAITED_FOR: Final = _ACKNOWLEDGED | _RECEIPT
 """The flags of batches that somebody waits for, at the end of their way or at their next broker."""
@@ -107,6 +109,18 @@ def encode_record(
     if body or content_type:
         return _encoder.encode((attributes, published_at_us, body, content_type))
     return _encoder.encode((attributes, published_at_us))
+
+
+def decode_heads(records: Iterable[bytes]) -> list[_Attributes]:
+    """Attributes and times of records, without copies of their bodies.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a record.
+    """
+    try:
+        return [_attributes_decoder.decode(record) for record in records]
+    except _MALFORMED as error:
+        raise RemoteProtocolError(f"a record is malformed: {error}") from None
 
 
 def decode_record(record: bytes, publisher: str, sequence: int) -> Publication:
@@ -187,6 +201,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
         acknowledged: bool = False,
         ordered: bool = False,
         receipt: bool = False,
+        again: bool = False,
     ) -> PublicationBatch:
         """A batch from single records; the sequence numbers must ascend."""
         base = sequences[0]
@@ -196,7 +211,7 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
             base,
             struct.pack(f"<{2 * len(records)}I", *offsets, *map(len, records)),
             b"".join(records),
-            flags=_ACKNOWLEDGED * acknowledged | _ORDERED * ordered | _RECEIPT * receipt,
+            flags=_ACKNOWLEDGED * acknowledged | _ORDERED * ordered | _RECEIPT * receipt | _AGAIN * again,
         )
 
     def __len__(self) -> int:
@@ -232,6 +247,16 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
     def ordered(self) -> bool:
         """Must not overtake: rides primary links only."""
         return bool(self.flags & _ORDERED)
+
+    @property
+    def again(self) -> bool:
+        """A repetition: goes everywhere along the tree, also where it has been, and is handed over once."""
+        return bool(self.flags & _AGAIN)
+
+    @property
+    def keeps_to_tree(self) -> bool:
+        """Takes primary links only."""
+        return bool(self.flags & (_ORDERED | _AGAIN))
 
     @property
     def receipt(self) -> bool:
@@ -343,6 +368,13 @@ class PublicationBatch(msgspec.Struct, eq=False, gc=False):
         if route is not self.route:
             copy.size += len(route) - len(self.route)
             copy.route = route
+        return copy
+
+    def repetition(self) -> PublicationBatch:
+        """The same rows, said to come again."""
+        copy = self.__copy__()
+        copy.flags |= _AGAIN
+        copy._onward = copy._delivery = None
         return copy
 
     def _copied(self) -> PublicationBatch:

@@ -26,6 +26,7 @@ __all__ = [
     "Drained",
     "Effect",
     "Greeted",
+    "Lock",
     "Neighbours",
     "Note",
     "Pause",
@@ -34,6 +35,7 @@ __all__ = [
     "Reload",
     "Send",
     "SendTo",
+    "Unlock",
 ]
 
 
@@ -132,6 +134,28 @@ class Neighbours:
 
 
 @dataclass(frozen=True, slots=True)
+class Lock:
+    """Take the locks of these brokers in the directory, all of them or none.
+
+    `Locked` or `LockRefused` answers, once; after `Locked` there may be a `LockLost`. Locks are taken in the
+    order of the brokers' names, so that overlapping wishes never wait for each other in a circle.
+    """
+
+    token: int
+    """Chosen by the machine, for this wish alone."""
+    brokers: tuple[str, ...]
+    wait_us_max: int
+    """How long others may keep us waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """Give the locks of a `Lock` back, or stop waiting for them. Nothing is said of that token afterwards."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
 
@@ -168,5 +192,7 @@ Effect: TypeAlias = (
     | Note
     | Reload
     | Neighbours
+    | Lock
+    | Unlock
     | Drained
 )

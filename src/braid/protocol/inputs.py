@@ -21,6 +21,9 @@ __all__ = [
     "Drain",
     "Heard",
     "Input",
+    "LockLost",
+    "LockRefused",
+    "Locked",
     "LogRead",
     "Malformed",
     "Opened",
@@ -142,6 +145,36 @@ class Reconfigured:
 
 
 @dataclass(frozen=True, slots=True)
+class Locked:
+    """All locks of a `Lock` are ours, until `Unlock` or `LockLost`."""
+
+    token: int
+    brokers: tuple[str, ...]
+    """Whose locks they are, sorted."""
+    epoch: int
+    """Greater than that of every earlier hold of any of these locks. A process that stalled may act on a lock
+    that it has lost: whoever is asked for something under an epoch refuses a smaller one than it has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockRefused:
+    """The locks of a `Lock` could not be had; none of them is ours."""
+
+    token: int
+    reason: str
+    temporary: bool = True
+    """Whether it may succeed later; it never will where there is no directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockLost:
+    """The locks of a `Lock` are no longer ours for sure; there is nothing left to unlock."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: the deadline that was asked for is here."""
 
@@ -163,6 +196,9 @@ Input: TypeAlias = (
     | Resources
     | Swept
     | Reconfigured
+    | Locked
+    | LockRefused
+    | LockLost
     | Tick
     | Drain
 )

@@ -22,7 +22,7 @@ from braid.errors import ConfigurationError, StoreError
 from braid.protocol.epochs import EpochHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "NOTHING_ACKNOWLEDGED",
@@ -41,6 +41,8 @@ __all__ = [
     "LogRow",
     "LogState",
     "MemoryStore",
+    "Pin",
+    "PinRows",
     "Retention",
     "Store",
     "StoreOperation",
@@ -84,6 +86,8 @@ class CreateLog:
     created_at_us: int
     secret: str = ""
     """The digest of the secret that its maker holds; empty where there is none."""
+    id: str = ""
+    """Another one for every log, also for one that takes the name of one that was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,17 @@ class DropRows:
 
 
 @dataclass(frozen=True, slots=True)
+class PinRows:
+    """No sweep removes the rows from `offset` on before the pin expires; -1 takes the pin away."""
+
+    name: str
+    consumer: str
+    """Each has one pin."""
+    offset: int
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeepNeighbour:
     """Remember a neighbouring broker, or its new address."""
 
@@ -182,6 +197,7 @@ StoreOperation: TypeAlias = (
     | BeginEpoch
     | AcknowledgeLog
     | DropRows
+    | PinRows
     | KeepNeighbour
     | ForgetNeighbour
 )
@@ -189,6 +205,15 @@ StoreOperation: TypeAlias = (
 
 # A field below is called `bytes`.
 Bits: TypeAlias = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Rows that a consumer may still ask for: those from `offset` on."""
+
+    consumer: str
+    offset: int
+    expires_at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +242,9 @@ class LogState:
     """The epochs of its rows, each with the offset at which it began, oldest first."""
     secret: str = ""
     """The digest of its maker's secret; empty where there is none."""
+    id: str = ""
+    pins: tuple[Pin, ...] = ()
+    """In the order of their consumers, expired ones included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +269,8 @@ class Retention:
 
     bytes_max: int = 1 << 30
     """Bytes of records one log may keep after a sweep. Higher: more to replay and more time for an absent
-    reader, more disk. Beyond it the oldest rows go, and rows nobody acknowledged go too: that loses them."""
+    reader, more disk. Beyond it the oldest rows go, and rows nobody acknowledged go too: that loses them. Not
+    so where a log was made with `when_full="block"`, and never rows behind a pin."""
     age_s_max: float | None = 7 * 24 * 3600.0
     """Seconds an acknowledged row is kept for replay; None for as long as there is room, 0 until the next
     sweep. Higher: longer replays, more disk. Age alone never removes a row that was not acknowledged."""
@@ -259,6 +288,14 @@ class Retention:
         if self.age_s_max is None or self.age_s_max == float("inf"):
             return None
         return now_us - int(self.age_s_max * MICROSECONDS_PER_SECOND)
+
+    @staticmethod
+    def kept_from(when_full: str, acknowledged: int, pins: Iterable[Pin], now_us: int) -> int | None:
+        """The offset from which on no sweep may take rows of a log; None where any may go."""
+        pinned = [pin.offset for pin in pins if pin.expires_at_us > now_us]
+        if when_full == "block":
+            pinned.append(acknowledged + 1)
+        return min(pinned, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +342,8 @@ class Store(Protocol):
         """Remove what the retention no longer keeps, but at most so many rows.
 
         Acknowledged rows go when they are too old. While a log is above its bytes, its oldest rows go:
-        acknowledged ones as long as there are any, since they are the oldest, and then the others.
+        acknowledged ones as long as there are any, since they are the oldest, and then the others. Rows that
+        `Retention.kept_from` names stay, whatever their age and size.
         """
 
 
@@ -347,7 +385,7 @@ def check_operations(
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
             planned[operation.name] = None
-        elif not isinstance(operation, BeginEpoch | ForgetPublishers | KeepSecret):
+        elif not isinstance(operation, BeginEpoch | ForgetPublishers | KeepSecret | PinRows):
             _check_offset(operation, bounds)
 
 
@@ -398,6 +436,7 @@ class _MemoryLog:
     recent: dict[str, Bits] = field(default_factory=dict)
     epochs: EpochHistory = field(default_factory=EpochHistory)
     secret: str = ""
+    pins: dict[str, Pin] = field(default_factory=dict)
     rows: list[tuple[int, LogRow]] = field(default_factory=list)
     """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
 
@@ -433,6 +472,8 @@ class _MemoryLog:
             dict(self.recent),
             tuple(self.epochs.entries),
             self.secret or self.created.secret,
+            self.created.id,
+            tuple(self.pins[consumer] for consumer in sorted(self.pins)),
         )
 
 
@@ -470,6 +511,10 @@ class MemoryStore:
                     log.acknowledged_offset = max(log.acknowledged_offset, offset)
                 case DropRows(name=name, before_offset=before_offset):
                     self._logs[name].drop(before_offset)
+                case PinRows(name=name, consumer=consumer, offset=offset, expires_at_us=expires_at_us):
+                    self._logs[name].pins.pop(consumer, None)
+                    if offset >= 0:
+                        self._logs[name].pins[consumer] = Pin(consumer, offset, expires_at_us)
                 case KeepNeighbour(broker_id=broker_id):
                     self._neighbours[broker_id] = operation
                 case ForgetNeighbour(broker_id=broker_id):
@@ -513,7 +558,12 @@ class MemoryStore:
             log = self._logs[name]
             excess = log.bytes() - self._retention.bytes_max
             cut = start = log.bounds.first_offset
+            kept_from = self._retention.kept_from(
+                log.created.when_full, log.acknowledged_offset, log.pins.values(), now_us
+            )
             for at_us, row in log.rows:
+                if kept_from is not None and cut >= kept_from:
+                    break
                 acknowledged = cut <= log.acknowledged_offset
                 too_old = acknowledged and oldest_at_us is not None and at_us < oldest_at_us
                 if not too_old and excess <= 0:

@@ -21,9 +21,11 @@ __all__ = [
     "PROTOCOL_VERSION",
     "UNSEQUENCED",
     "Acknowledge",
+    "AcknowledgeDurable",
     "Acknowledgement",
     "Advertise",
     "Ask",
+    "CreateDurable",
     "Done",
     "DropDurable",
     "Failed",
@@ -33,8 +35,10 @@ __all__ = [
     "LinkState",
     "Loads",
     "LogReset",
+    "LogStatus",
     "Message",
     "Nearby",
+    "PinLog",
     "Ping",
     "Pong",
     "PublishDiscarded",
@@ -58,7 +62,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -328,6 +332,15 @@ class Replay(_Message, tag=23, frozen=True):
     """To go on with a replay: the epoch of the row before `first`, which has arrived."""
     secret: str = ""
     """As in `SubscribeDurable`."""
+    complete: bool = False
+    """Whether a row of the range that is not there, or not safe yet, fails the request. Rows beyond the
+    owner's grant, and those that the filter below does not choose, are passed over all the same."""
+    id: str = ""
+    """The id of the log that is meant; with another one under this name the request fails."""
+    filter: str = ""
+    """Only rows that satisfy this, as well as the log's own filter; empty: all of them."""
+    columns: list[str] | None = None
+    """The attributes to send of each row, without the body; None: rows as they were stored."""
 
 
 class DropDurable(_Message, tag=24, frozen=True):
@@ -355,6 +368,41 @@ class LogReset(_Message, tag=26, frozen=True):
     """Rows from here on are new, whatever the reader had at these offsets."""
     known: bool = False
     """Whether the rows before that are those that the reader knows."""
+
+
+class CreateDurable(_Message, tag=27, frozen=True):
+    """A request, sequenced: have the named log, without reading it; `Done` carries its status as JSON.
+
+    If the log is there already, its filter has to be the same.
+    """
+
+    request: int
+    name: str
+    filter: str
+    when_full: str = "block"
+    partial: bool = False
+    """As in `SubscribeDurable`, and so is what follows."""
+    patience_us: int = 0
+    secret: str = ""
+
+
+class LogStatus(_Message, tag=28, frozen=True):
+    """A request, sequenced: where does this log stand? `Done` carries the answer as JSON."""
+
+    request: int
+    name: str
+    secret: str = ""
+
+
+class AcknowledgeDurable(_Message, tag=29, frozen=True):
+    """A request, sequenced, of a log's owner: everything up to this offset is done with, whoever reads it."""
+
+    request: int
+    name: str
+    offset: int
+    id: str = ""
+    """As in `Replay`."""
+    secret: str = ""
 
 
 class SyncBegin(_Message, tag=30, frozen=True):
@@ -438,6 +486,24 @@ class Ask(_Message, tag=40, frozen=True):
     arguments: dict[str, str] = {}
 
 
+class PinLog(_Message, tag=41, frozen=True):
+    """A request, sequenced, of a log's owner: keep rows from this offset on, for a consumer that may go back.
+
+    Each consumer has one pin; the next one takes its place.
+    """
+
+    request: int
+    name: str
+    consumer: str
+    offset: int
+    """-1 takes the pin away."""
+    lifetime_us: int
+    """How long it holds, counted from now."""
+    id: str = ""
+    """As in `Replay`."""
+    secret: str = ""
+
+
 Message: TypeAlias = (
     Hello
     | Welcome
@@ -462,6 +528,9 @@ Message: TypeAlias = (
     | DropDurable
     | StopReading
     | LogReset
+    | CreateDurable
+    | LogStatus
+    | AcknowledgeDurable
     | SyncBegin
     | TablesComplete
     | TablesIncomplete
@@ -473,6 +542,7 @@ Message: TypeAlias = (
     | Introduction
     | SoftWord
     | Ask
+    | PinLog
 )
 
 UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement, SoftWord)

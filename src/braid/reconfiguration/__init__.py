@@ -4,6 +4,8 @@
 - `primitives`: APPEND, DETACH and SHIFT, from one tree to another.
 - `composites`: MOVE, SEQUESTER, DELETE, INSERT and SPLICE as steps.
 - `plans`: steps from a start to a goal, checked one by one.
+- `planner`: the steps from any tree to any other; `slides`, `search` and `comings` are its parts, and
+  `theorem` the long plan of the proof that there always is one.
 
 The availability paper, section III.
 """
@@ -11,20 +13,26 @@ The availability paper, section III.
 from __future__ import annotations
 
 from braid.reconfiguration.composites import delete, insert, move, sequester, splice
+from braid.reconfiguration.planner import FoundPlan, PlanOptions, find_plan
 from braid.reconfiguration.plans import Plan
 from braid.reconfiguration.primitives import Append, Detach, Shift, Step
+from braid.reconfiguration.theorem import theorem_plan
 from braid.reconfiguration.trees import OverlayTree
 
 __all__ = [
     "Append",
     "Detach",
+    "FoundPlan",
     "OverlayTree",
     "Plan",
+    "PlanOptions",
     "Shift",
     "Step",
     "delete",
+    "find_plan",
     "insert",
     "move",
     "sequester",
     "splice",
+    "theorem_plan",
 ]

@@ -10,9 +10,21 @@ from __future__ import annotations
 
 from braid.runtime.client import Client
 from braid.runtime.client_events import ConnectionEvent
+from braid.runtime.client_logs import DurableStatus, LogPin, ReplayRange
 from braid.runtime.client_receipts import Receipt
-from braid.runtime.client_subscription import Advertisement, DurableSubscription, Replay, Subscription
-from braid.runtime.client_sync_subscription import SyncDurableSubscription, SyncReplay, SyncSubscription
+from braid.runtime.client_subscription import (
+    Advertisement,
+    DurableSubscription,
+    RecordReplay,
+    Replay,
+    Subscription,
+)
+from braid.runtime.client_sync_subscription import (
+    SyncDurableSubscription,
+    SyncRecordReplay,
+    SyncReplay,
+    SyncSubscription,
+)
 from braid.runtime.connecting import connect, connect_sync
 from braid.runtime.sync_client import SyncAdvertisement, SyncClient, SyncReceipt
 from braid.runtime.tls import TlsSettings
@@ -21,14 +33,19 @@ __all__ = [
     "Advertisement",
     "Client",
     "ConnectionEvent",
+    "DurableStatus",
     "DurableSubscription",
+    "LogPin",
     "Receipt",
+    "RecordReplay",
     "Replay",
+    "ReplayRange",
     "Subscription",
     "SyncAdvertisement",
     "SyncClient",
     "SyncDurableSubscription",
     "SyncReceipt",
+    "SyncRecordReplay",
     "SyncReplay",
     "SyncSubscription",
     "TlsSettings",

@@ -34,28 +34,44 @@ from braid.errors import (
 )
 from braid.runtime.client_arguments import (
     manner_of,
+    microseconds,
     publication_record,
     publication_records,
+    refused_by_peers,
     report_of,
     waiting_for_links,
 )
 from braid.runtime.client_engine import ClientEngine
+from braid.runtime.client_logs import durable_status, replay_wish
 from braid.runtime.client_receipts import Receipt
 from braid.runtime.client_secrets import DurableSecrets
-from braid.runtime.client_subscription import Advertisement, DurableSubscription, Replay, Subscription
+from braid.runtime.client_subscription import (
+    Advertisement,
+    DurableSubscription,
+    RecordReplay,
+    Replay,
+    Subscription,
+)
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from braid.client.effects import ClientSettings
-    from braid.client.inbox import Interest, StoredPublication
+    from braid.client.inbox import Interest
+    from braid.client.stored import StoredPublication
     from braid.embedded import WhenFull
     from braid.language import Filter, Publication
     from braid.runtime.client_events import ConnectionHandler, ErrorHandler
+    from braid.runtime.client_logs import DurableStatus
     from braid.runtime.tls import Address
 
-__all__ = ["Client"]
+__all__ = ["PIN_LIFETIME_S", "RECORDS_QUEUE_SIZE", "Client"]
+
+# How long a pin holds unless it is moved.
+PIN_LIFETIME_S = 7 * 24 * 3600.0
+# Pieces of a replay that may wait for their reader, each as large as a broker's window.
+RECORDS_QUEUE_SIZE = 4
 
 _log = logging.getLogger("braid.client")
 
@@ -72,7 +88,13 @@ class Client:
         request_timeout_s: float,
         on_error: ErrorHandler | None,
         on_connection: ConnectionHandler | None,
+        *,
+        peers: bool = False,
     ) -> None:
+        """The arguments are those of `connect`; `peers`: whether it connects to peers, which offer less."""
+        self.peers = peers
+        """Whether this is a client of peers, which offer neither durable subscriptions nor replays,
+        acknowledged delivery or an order of deliveries."""
         self._engine = ClientEngine(settings, addresses, request_timeout_s, on_error, on_connection)
         self._secrets = DurableSecrets()
 
@@ -164,7 +186,7 @@ class Client:
             BusClosedError, ConnectionLostError: nothing more can be published.
         """
         limit_s = checked_timeout(timeout_s)
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self.peers)
         record = publication_record(attributes, body, content_type)
         if not self._engine.has_room:
             await self._engine.wait_room_for(limit_s)
@@ -186,7 +208,7 @@ class Client:
         checked first: when one cannot be published, none is. Otherwise as `publish`.
         """
         limit_s = checked_timeout(timeout_s)
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self.peers)
         records = publication_records(batch)
         if not self._engine.has_room:
             await self._engine.wait_room_for(limit_s)
@@ -305,6 +327,7 @@ class Client:
             interest = requests.subscribe(wanted, choice, queue_size, **waiting)
             plain = Subscription(self._engine, interest, name, handler)
             return await self._installed(plain, interest, callback)
+        self._require_brokers("durable subscriptions", "subscribe without durable")
         if not isinstance(durable, str) or not durable:
             raise ConfigurationError(f"a durable subscription needs a name, not {durable!r}")
         if self._engine.session.inbox.durable(durable) is not None:
@@ -316,6 +339,10 @@ class Client:
         )
         durably = DurableSubscription(self._engine, interest, name, handler)
         return await self._installed(durably, interest, callback)
+
+    def _require_brokers(self, what: str, instead: str) -> None:
+        if self.peers:
+            raise refused_by_peers(what, instead)
 
     async def _installed(
         self, subscription: AnySubscription, interest: Interest, callback: Callable[[Any], object] | None
@@ -339,23 +366,134 @@ class Client:
         *,
         queue_size: int = QUEUE_SIZE,
         secret: str | None = None,
+        filter: Filter | str | None = None,
+        columns: Sequence[str] | None = None,
+        complete: bool = False,
+        log: str | None = None,
     ) -> Replay:
         """The publications of a durable subscription from offset `first` to `last` (included; None: the end).
 
-        Read it with `async for`; it ends after the last one. `secret` is as in `subscribe`.
+        Read it with `async for`; it ends after the last one, and its `range` then says which offsets that
+        were.
+
+        Args:
+            name: of the log; `OWNER/NAME` for one of somebody else's that was granted to this client.
+            first: the first offset.
+            last: the last one, included; None for the end of what is safely stored.
+            queue_size: publications that may wait here.
+            secret: as in `subscribe`.
+            filter: only publications that also satisfy this. The others do not leave the broker.
+            columns: only these attributes, and no body.
+            complete: whether an offset that is not there any more, or not safely stored yet, is a
+                `RequestRefusedError` (codes `trimmed` and `unsafe`) instead of being passed over.
+            log: the id of the log that is meant; with another one under this name the code is `reset`.
         """
         self._engine.check()
+        self._require_brokers("replays", "there is no log to read from")
         require_size("queue_size", queue_size)
-        if first < 0 or (last is not None and last < first):
-            raise ConfigurationError(
-                f"a replay runs from an offset of at least 0 upwards, not {first} to {last}"
-            )
+        wish = replay_wish(first, last, filter, columns, log, complete=complete)
         opens = self._secrets.of(name, secret)
-        interest = self._engine.session.requests.replay(name, first, last, queue_size, opens)
+        interest = self._engine.session.requests.replay(name, wish, queue_size, opens)
         replay = Replay(self._engine, interest)
         self._engine.readers[interest.number] = replay
         self._engine.driver.act()
         return replay
+
+    def replay_records(
+        self,
+        name: str,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        queue_size: int = RECORDS_QUEUE_SIZE,
+        secret: str | None = None,
+        filter: Filter | str | None = None,
+        columns: Sequence[str] | None = None,
+        log: str | None = None,
+        epoch: str = "",
+    ) -> RecordReplay:
+        """A complete replay as `StoredRecords`, many rows at a time, for those who decode them themselves.
+
+        `queue_size` counts those; `epoch` is that of the row before the first, as `log_status` tells it: if
+        the log has another one there, such as after a restore from backup, the code is `reset`.
+        """
+        self._engine.check()
+        require_size("queue_size", queue_size)
+        wish = replay_wish(first, last, filter, columns, log, complete=True, epoch=epoch, records=True)
+        opens = self._secrets.of(name, secret)
+        interest = self._engine.session.requests.replay(name, wish, queue_size, opens)
+        replay = RecordReplay(self._engine, interest)
+        self._engine.readers[interest.number] = replay
+        self._engine.driver.act()
+        return replay
+
+    # Logs, whoever reads them.
+
+    async def create_durable(
+        self,
+        name: str,
+        filter: Filter | str,
+        *,
+        when_full: WhenFull | str | None = None,
+        secret: str | None = None,
+        partial: bool = False,
+    ) -> DurableStatus:
+        """Have a log that collects what satisfies `filter`, without reading it.
+
+        One that is there already needs to have the same filter. With `when_full="block"`, the default here,
+        publishers wait rather than that the log loses rows. The rest is as in `subscribe`.
+        """
+        self._engine.check()
+        wanted = checked_filter(filter)
+        choice = checked_choice(when_full or "block").value
+        waiting = waiting_for_links(partial, self._engine.request_timeout_s)
+        opens = self._secrets.of(name, secret)
+        request = self._engine.session.requests.create_log(name, wanted, choice, opens, **waiting)
+        return durable_status(await self._engine.answer(request))
+
+    async def log_status(self, name: str, *, secret: str | None = None) -> DurableStatus:
+        """Where a log stands: one of this client's, or one that it was granted to replay."""
+        self._engine.check()
+        opens = self._secrets.of(name, secret)
+        return durable_status(
+            await self._engine.answer(self._engine.session.requests.log_status(name, opens))
+        )
+
+    async def acknowledge_log(
+        self, name: str, offset: int, *, log: str | None = None, secret: str | None = None
+    ) -> None:
+        """Everything up to this offset is done with, whoever reads the log. Returns when that is stored.
+
+        `log` is the id of the log that is meant, if that matters.
+        """
+        self._engine.check()
+        opens = self._secrets.of(name, secret)
+        await self._engine.answer(
+            self._engine.session.requests.acknowledge_log(name, offset, log or "", opens)
+        )
+
+    async def pin_log(
+        self,
+        name: str,
+        consumer: str,
+        offset: int | None,
+        *,
+        lifetime_s: float = PIN_LIFETIME_S,
+        log: str | None = None,
+        secret: str | None = None,
+    ) -> None:
+        """Keep a log's rows from `offset` on, acknowledged or not, for a consumer that may go back to them.
+
+        The next call for the same consumer moves the pin; None takes it away. It ends by itself after
+        `lifetime_s` seconds.
+        """
+        self._engine.check()
+        opens = self._secrets.of(name, secret)
+        place = -1 if offset is None else offset
+        request = self._engine.session.requests.pin_log(
+            name, consumer, place, microseconds(lifetime_s), log or "", opens
+        )
+        await self._engine.answer(request)
 
     async def drop_durable(self, name: str, *, secret: str | None = None) -> None:
         """End a durable subscription and forget its log, whether or not it is being read.
@@ -363,6 +501,7 @@ class Client:
         `secret` is as in `subscribe`.
         """
         self._engine.check()
+        self._require_brokers("durable subscriptions", "there is none to drop")
         opens = self._secrets.of(name, secret)
         await self._engine.answer(self._engine.session.requests.drop_durable(name, opens))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from braid.client.outbox import ACKNOWLEDGED, ORDERED
 from braid.embedded.arguments import checked_draft, checked_drafts, checked_timeout
-from braid.errors import ConfigurationError, RemoteProtocolError
+from braid.errors import ConfigurationError, RemoteProtocolError, RequestRefusedError
 from braid.protocol.batch import PUBLISHER_BYTES_MAX, encode_record
 from braid.protocol.publisher_names import EPOCH_FIRST, EPOCH_LENGTH_MAX, PublisherNames
 from braid.runtime.tls import Address, TlsSettings, client_context, is_loopback, parse_address
@@ -28,8 +28,10 @@ __all__ = [
     "client_identity",
     "manner_of",
     "microseconds",
+    "of_peers",
     "publication_record",
     "publication_records",
+    "refused_by_peers",
     "report_of",
     "waiting_for_links",
     "warn_if_exposed",
@@ -90,6 +92,22 @@ def microseconds(seconds: float) -> int:
     return int(checked * MICROSECONDS)
 
 
+def of_peers(url: str) -> bool:
+    """Whether addresses are those of peers, or a `ConfigurationError` where only some are."""
+    schemes = [part.strip().lower().partition("://")[0] for part in url.split(",")]
+    peers = [scheme.endswith("+p2p") for scheme in schemes]
+    if any(peers) and not all(peers):
+        raise ConfigurationError(
+            "addresses of brokers and of peers do not go together: their promises differ"
+        )
+    return peers[0]
+
+
+def refused_by_peers(what: str, instead: str) -> RequestRefusedError:
+    """What a client of peers hears when it asks for what only brokers offer."""
+    return RequestRefusedError(f"peers do not offer {what}: {instead}, or connect to a broker", "peers")
+
+
 def client_addresses(
     url: str, tls: TlsSettings | ssl.SSLContext | None
 ) -> dict[str, tuple[Address, ssl.SSLContext | None]]:
@@ -98,7 +116,7 @@ def client_addresses(
     found: dict[str, tuple[Address, ssl.SSLContext | None]] = {}
     for text in (part.strip() for part in url.split(",")):
         address = parse_address(text)
-        if tls is not None and text.lower().startswith("braid://"):
+        if tls is not None and text.lower().startswith(("braid://", "braid+p2p://")):
             raise ConfigurationError(f"{text} means without TLS, but TLS settings are given; use braids://")
         if (address.tls or tls is not None) and context is None:
             context = client_context(tls if isinstance(tls, TlsSettings) else None)
@@ -130,11 +148,15 @@ def report_of(topic: str, text: str) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {"answer": answer}
 
 
-def manner_of(delivery: str, ordered: bool) -> int:
+def manner_of(delivery: str, ordered: bool, *, peers: bool = False) -> int:
     """How a publication travels, in the session's own terms."""
     manner = _MANNERS.get(delivery)
     if manner is None:
         raise ConfigurationError(f"delivery is 'fast' or 'acknowledged', not {delivery!r}")
+    if peers and manner:
+        raise refused_by_peers("acknowledged delivery", "publish with delivery='fast'")
+    if peers and ordered:
+        raise refused_by_peers("an order of deliveries", "publish with ordered=False")
     return manner | ORDERED if ordered else manner
 
 

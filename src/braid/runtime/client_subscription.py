@@ -14,13 +14,14 @@ from copy import copy
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeAlias, TypeVar, cast
 
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication, StoredRecords
 from braid.embedded.arguments import checked_timeout, require_size
 from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.embedded.statistics import SubscriptionStatistics
 from braid.errors import BusClosedError, ConfigurationError
 from braid.language import Filter, Publication
 from braid.runtime.client_events import tell
+from braid.runtime.client_logs import replay_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,15 +31,16 @@ if TYPE_CHECKING:
     from braid.errors import BraidError
     from braid.runtime.client_engine import ClientEngine
     from braid.runtime.client_events import ErrorHandler
+    from braid.runtime.client_logs import ReplayRange
 
-__all__ = ["Advertisement", "DurableSubscription", "Reader", "Replay", "Subscription"]
+__all__ = ["Advertisement", "DurableSubscription", "Reader", "RecordReplay", "Replay", "Subscription"]
 
 # A reader that never finds its queue empty gives way to other tasks after so many publications.
 READS_IN_A_ROW_MAX: Final = 64
 
 _log = logging.getLogger("braid.client")
 
-Row = TypeVar("Row", bound=Publication)
+Row = TypeVar("Row")
 
 
 class _Reader(Generic[Row]):
@@ -377,6 +379,11 @@ class DurableSubscription(_Subscription[StoredPublication]):
 class Replay(_Reader[StoredPublication]):
     """A range of a durable subscription's log; read it with `async for`."""
 
+    @property
+    def range(self) -> ReplayRange | None:
+        """Which offsets it was about, once it has ended; None before."""
+        return replay_range(self._interest.replay, self._interest.replayed)
+
     async def close(self) -> None:
         """Read no further."""
         if not self._closed:
@@ -384,7 +391,22 @@ class Replay(_Reader[StoredPublication]):
             await self._engine.unsubscribe(self, self._interest)
 
 
-Reader: TypeAlias = Subscription | DurableSubscription | Replay
+class RecordReplay(_Reader[StoredRecords]):
+    """A range of a log as records, many at a time; made by `Client.replay_records`."""
+
+    @property
+    def range(self) -> ReplayRange | None:
+        """Which offsets it was about, once it has ended; None before."""
+        return replay_range(self._interest.replay, self._interest.replayed)
+
+    async def close(self) -> None:
+        """Read no further."""
+        if not self._closed:
+            self._end(None, closed=True)
+            await self._engine.unsubscribe(self, self._interest)
+
+
+Reader: TypeAlias = Subscription | DurableSubscription | Replay | RecordReplay
 
 
 class Advertisement:

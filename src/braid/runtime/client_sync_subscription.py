@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
-from braid.client.inbox import StoredPublication
+from braid.client.stored import StoredPublication, StoredRecords
 from braid.embedded.arguments import checked_timeout, require_size
 from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BraidError, BusClosedError, ConfigurationError
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from braid.embedded.statistics import SubscriptionStatistics
     from braid.language import Filter
     from braid.runtime.client_events import ErrorHandler
-    from braid.runtime.client_subscription import DurableSubscription, Replay
+    from braid.runtime.client_logs import ReplayRange
+    from braid.runtime.client_subscription import DurableSubscription, RecordReplay, Replay
 
-__all__ = ["SyncDurableSubscription", "SyncReplay", "SyncSubscription"]
+__all__ = ["SyncDurableSubscription", "SyncRecordReplay", "SyncReplay", "SyncSubscription"]
 
 # Publications that cross over at a time; as many may wait on this side beside the queue on the other.
 PORTION: Final = 256
@@ -38,7 +39,7 @@ PORTION: Final = 256
 _log = logging.getLogger("braid.client")
 
 Answer = TypeVar("Answer")
-Row = TypeVar("Row", bound=Publication)
+Row = TypeVar("Row")
 
 
 class _Run(Protocol):
@@ -147,6 +148,25 @@ class SyncReplay(_SyncReader[StoredPublication]):
 
     def __init__(self, run: _Run, replay: Replay) -> None:
         super().__init__(run, replay)
+        self._replay = replay
+
+    @property
+    def range(self) -> ReplayRange | None:
+        """Which offsets it was about, once it has ended; None before."""
+        return self._replay.range
+
+
+class SyncRecordReplay(_SyncReader[StoredRecords]):
+    """A range of a log as records, many at a time; an iterator."""
+
+    def __init__(self, run: _Run, replay: RecordReplay) -> None:
+        super().__init__(run, replay)
+        self._replay = replay
+
+    @property
+    def range(self) -> ReplayRange | None:
+        """Which offsets it was about, once it has ended; None before."""
+        return self._replay.range
 
 
 class _SyncSubscription(_SyncReader[Row]):

@@ -12,6 +12,7 @@ from braid.runtime.client_arguments import (
     client_addresses,
     client_identity,
     microseconds,
+    of_peers,
     warn_if_exposed,
 )
 from braid.runtime.client_connector import ClientConnector
@@ -43,11 +44,12 @@ def connect(
     on_error: ErrorHandler | None = None,
     on_connection: ConnectionHandler | None = None,
 ) -> ClientConnector:
-    """Connect to a broker: `async with connect(...) as client`, or `client = await connect(...)`.
+    """Connect to a broker or a peer: `async with connect(...) as client`, or `client = await connect(...)`.
 
     Args:
-        url: `braid://host:port`, `braids://host:port` (with TLS) or `host:port`; several, separated by
-            commas, are tried in turn.
+        url: `braid://host:port`, `braids://host:port` (with TLS) or `host:port` of a broker;
+            `braid+p2p://host:port`, `braids+p2p://host:port` of a peer. Several, separated by commas, are
+            tried in turn.
         name: what the broker calls this client; unique among its clients.
         token: says who we are, where the broker wants to know.
         tls: whom to believe and which certificate to show; also makes `host:port` mean TLS.
@@ -75,6 +77,7 @@ def connect(
     require_size("first_sequence", first_sequence)
     identity = client_identity(name, publisher, epoch, secret)
     addresses = client_addresses(url, tls)
+    peers = of_peers(url)
     if token is not None:
         warn_if_exposed("the token", addresses)
     settings = ClientSettings(
@@ -92,7 +95,9 @@ def connect(
     )
     checked_handler(on_error)
     checked_handler(on_connection, "on_connection")
-    return ClientConnector(lambda: Client(settings, addresses, request_timeout_s, on_error, on_connection))
+    return ClientConnector(
+        lambda: Client(settings, addresses, request_timeout_s, on_error, on_connection, peers=peers)
+    )
 
 
 def connect_sync(

@@ -23,6 +23,7 @@ from braid.protocol.effects import (
     Dial,
     Drained,
     Greeted,
+    Lock,
     Neighbours,
     Note,
     Pause,
@@ -31,8 +32,9 @@ from braid.protocol.effects import (
     Reload,
     Send,
     SendTo,
+    Unlock,
 )
-from braid.protocol.inputs import Closed, Drain, LogRead, Persisted, Reconfigured, Swept, Tick
+from braid.protocol.inputs import Closed, Drain, LockRefused, LogRead, Persisted, Reconfigured, Swept, Tick
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
 from braid.runtime.datagrams import FirstBytes
@@ -122,6 +124,8 @@ class Node:
         """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
         self.on_neighbours: Callable[[tuple[str, ...]], None] = lambda names: None
         """Called when the machine has other neighbours than before."""
+        self.locks: Callable[[Lock | Unlock], None] = self._no_locks
+        """Called to take and give back locks; it reports `Locked`, `LockRefused` and `LockLost`."""
         self._audit = audit
         self.drained = asyncio.Event()
         """The machine has finished everything after `drain`."""
@@ -171,6 +175,11 @@ class Node:
 
     def _cannot_reload(self, token: int) -> None:
         self.report(Reconfigured(token, problem="there are no files to read again"))
+
+    def _no_locks(self, wish: Lock | Unlock) -> None:
+        if isinstance(wish, Lock):
+            reason = "there is no directory to keep locks in; start the brokers with one"
+            self.report(LockRefused(wish.token, reason, temporary=False))
 
     def use_tls(self, server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> None:
         """Encrypt connections with these from now on. Whether the listener does so at all stays as it was."""
@@ -344,6 +353,8 @@ class Node:
             self.drained.set()
         elif isinstance(effect, Neighbours):
             self.on_neighbours(effect.names)
+        elif isinstance(effect, Lock | Unlock):
+            self.locks(effect)
         elif isinstance(effect, Reload):
             self.reload(effect.token)
         else:

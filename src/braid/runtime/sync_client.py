@@ -20,16 +20,22 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from braid.embedded.arguments import QUEUE_SIZE, checked_handler, checked_timeout, is_coroutine_callback
 from braid.embedded.farewell import CLOSE_TIMEOUT_S
 from braid.errors import BusClosedError, ConfigurationError
+from braid.runtime.client import PIN_LIFETIME_S, RECORDS_QUEUE_SIZE
 from braid.runtime.client_arguments import manner_of, publication_record, publication_records
 from braid.runtime.client_receipts import ReceiptView
 from braid.runtime.client_subscription import DurableSubscription
-from braid.runtime.client_sync_subscription import SyncDurableSubscription, SyncReplay, SyncSubscription
+from braid.runtime.client_sync_subscription import (
+    SyncDurableSubscription,
+    SyncRecordReplay,
+    SyncReplay,
+    SyncSubscription,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from braid.client.inbox import StoredPublication
+    from braid.client.stored import StoredPublication
     from braid.embedded import WhenFull
     from braid.errors import BraidError
     from braid.language import Filter, Publication
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from braid.runtime.client_connector import ClientConnector
     from braid.runtime.client_engine import ClientEngine
     from braid.runtime.client_events import ErrorHandler
+    from braid.runtime.client_logs import DurableStatus
     from braid.runtime.client_subscription import Advertisement, Subscription
 
 __all__ = ["SyncAdvertisement", "SyncClient", "SyncReceipt"]
@@ -202,7 +209,7 @@ class SyncClient:
         ordered: bool = False,
     ) -> SyncReceipt:
         """Send a publication on its way; waits only while too much is on its way. See `Client.publish`."""
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self._client.peers)
         record = publication_record(attributes, body, content_type)
         sequence = self._hand_over((record,), manner, checked_timeout(timeout_s))
         return SyncReceipt(self, sequence, delivery == "acknowledged")
@@ -216,7 +223,7 @@ class SyncClient:
         ordered: bool = False,
     ) -> SyncReceipt:
         """Send many publications on their way in their order. See `Client.publish_batch`."""
-        manner = manner_of(delivery, ordered)
+        manner = manner_of(delivery, ordered, peers=self._client.peers)
         records = publication_records(batch)
         sequence = self._hand_over(records, manner, checked_timeout(timeout_s))
         return SyncReceipt(self, sequence, delivery == "acknowledged", len(records))
@@ -346,13 +353,96 @@ class SyncClient:
         *,
         queue_size: int = QUEUE_SIZE,
         secret: str | None = None,
+        filter: Filter | str | None = None,
+        columns: Sequence[str] | None = None,
+        complete: bool = False,
+        log: str | None = None,
     ) -> SyncReplay:
         """The publications of a durable subscription's log, as an iterator. See `Client.replay`."""
 
         async def replay() -> Any:
-            return self._client.replay(name, first, last, queue_size=queue_size, secret=secret)
+            return self._client.replay(
+                name,
+                first,
+                last,
+                queue_size=queue_size,
+                secret=secret,
+                filter=filter,
+                columns=columns,
+                complete=complete,
+                log=log,
+            )
 
         return SyncReplay(self._run, self._run(replay()))
+
+    def replay_records(
+        self,
+        name: str,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        queue_size: int = RECORDS_QUEUE_SIZE,
+        secret: str | None = None,
+        filter: Filter | str | None = None,
+        columns: Sequence[str] | None = None,
+        log: str | None = None,
+        epoch: str = "",
+    ) -> SyncRecordReplay:
+        """A complete replay as `StoredRecords`, many rows at a time. See `Client.replay_records`."""
+
+        async def replay() -> Any:
+            return self._client.replay_records(
+                name,
+                first,
+                last,
+                queue_size=queue_size,
+                secret=secret,
+                filter=filter,
+                columns=columns,
+                log=log,
+                epoch=epoch,
+            )
+
+        return SyncRecordReplay(self._run, self._run(replay()))
+
+    # Logs, whoever reads them.
+
+    def create_durable(
+        self,
+        name: str,
+        filter: Filter | str,
+        *,
+        when_full: WhenFull | str | None = None,
+        secret: str | None = None,
+        partial: bool = False,
+    ) -> DurableStatus:
+        """Have a log, without reading it. See `Client.create_durable`."""
+        return self._run(
+            self._client.create_durable(name, filter, when_full=when_full, secret=secret, partial=partial)
+        )
+
+    def log_status(self, name: str, *, secret: str | None = None) -> DurableStatus:
+        """Where a log stands. See `Client.log_status`."""
+        return self._run(self._client.log_status(name, secret=secret))
+
+    def acknowledge_log(
+        self, name: str, offset: int, *, log: str | None = None, secret: str | None = None
+    ) -> None:
+        """Everything up to this offset is done with, whoever reads the log. See `Client.acknowledge_log`."""
+        self._run(self._client.acknowledge_log(name, offset, log=log, secret=secret))
+
+    def pin_log(
+        self,
+        name: str,
+        consumer: str,
+        offset: int | None,
+        *,
+        lifetime_s: float = PIN_LIFETIME_S,
+        log: str | None = None,
+        secret: str | None = None,
+    ) -> None:
+        """Keep a log's rows for a consumer that may go back to them. See `Client.pin_log`."""
+        self._run(self._client.pin_log(name, consumer, offset, lifetime_s=lifetime_s, log=log, secret=secret))
 
     def drop_durable(self, name: str, *, secret: str | None = None) -> None:
         """End a durable subscription and forget its log, whether or not it is being read."""

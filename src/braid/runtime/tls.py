@@ -36,9 +36,10 @@ HOST_LENGTH_MAX = 253
 # A handshake has two round trips at most; more turns than this mean that it makes no progress.
 HANDSHAKE_TURNS_MAX = 10
 
-_SCHEMES = {"braid": False, "braids": True}
+_SCHEMES = {"braid": False, "braids": True, "braid+p2p": False, "braids+p2p": True}
 _HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_ADDRESS_FORMS = "'braid://host:7000', 'braids://host:7000' (with TLS), 'host:7000' or '[::1]:7000'"
+_ADDRESS_FORMS = "'braid://host:7000', 'braids://host:7000' (with TLS), 'host:7000', '[::1]:7000' or '7000'"
+LOOPBACK = "127.0.0.1"
 
 
 # Addresses.
@@ -60,10 +61,14 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """An address from its text; the scheme and the port may be left out.
+    """An address from its text; the scheme and the port may be left out. A number alone is a port here.
+
+    Of a peer (`braid+p2p://`, `braids+p2p://` with TLS) it is where it listens, as of a broker.
 
     >>> parse_address("braids://[::1]")
     Address(host='::1', port=7000, tls=True)
+    >>> parse_address("7555")
+    Address(host='127.0.0.1', port=7555, tls=False)
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -80,6 +85,8 @@ def parse_address(text: str) -> Address:
         )
     if any(character in rest for character in "/?#"):
         raise _wrong_address(text, "nothing may follow the port")
+    if rest.isascii() and rest.isdecimal():
+        return Address(LOOPBACK, _port(text, rest), _SCHEMES[scheme.lower()])
     host, port = _bracketed(text, rest) if rest.startswith("[") else _plain(text, rest)
     return Address(host, _port(text, port), _SCHEMES[scheme.lower()])
 

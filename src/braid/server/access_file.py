@@ -6,6 +6,7 @@
     [principals.till]
     publish = "shop = 7 AND kind = 'sale'"    # left out: may publish nothing
     subscribe = "shop = 7"                    # left out: may subscribe to nothing
+    replay = ["etl/orders"]                   # logs of others, OWNER/NAME, that it may replay and no more
     narrow = true                             # narrow what is beyond the grant instead of refusing it
     tokens = ["sha256:..."]                   # `new_token` makes them
     expires = 2027-01-01T00:00:00Z            # from when on its tokens are not accepted; left out: never
@@ -119,6 +120,7 @@ def _principal(name: str, table: Section, limits: Limits) -> Principal:
         _filter(table, "subscribe"),
         operate=table.boolean("operate", False),
         link=table.boolean("link", False),
+        replay=frozenset(_logs(table)),
         narrow=table.boolean("narrow", False),
     )
     own_limits = _limits(table.table("limits"), limits)
@@ -140,6 +142,17 @@ def _filter(table: Section, key: str) -> Filter | None:
         return Filter(text)
     except FilterError as error:
         table.fail(key, f"is not a filter: {error}")
+
+
+def _logs(table: Section) -> list[str]:
+    """Logs of others, by their owners and names."""
+    wanted = 'a list of logs, each as "OWNER/NAME"'
+    found: list[str] = table.value("replay", list[str], [], wanted=wanted)
+    for text in found:
+        owner, slash, name = text.partition("/")
+        if not (owner and slash and name):
+            table.fail("replay", f"has {text!r}, and wants {wanted}")
+    return found
 
 
 def _moment_us(table: Section, key: str) -> int | None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.broker.core import BrokerCore
 from braid.errors import ConfigurationError
+from braid.runtime.locks import DirectoryLocks
 from braid.runtime.logs import announce
 from braid.runtime.metrics import Metrics, TurnTimes
 from braid.runtime.node import Node
@@ -42,12 +43,13 @@ from braid.server.assembly import (
     with_addresses,
 )
 from braid.server.doorkeeping import Doorkeeping
+from braid.server.peering import Peering, open_peering
 from braid.server.registration import Registration, known_neighbours
 from braid.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from types import TracebackType
 
     from braid.broker.settings import BrokerSettings
@@ -119,6 +121,9 @@ class Broker:
         self.http = ""
         """Where it serves health and metrics, such as `http://127.0.0.1:9000`; "" if it does not."""
         self._stack = AsyncExitStack()
+        self._peering: Peering | None = None
+        self.refused = asyncio.Event()
+        """Set when the peers that it was to join do not want it; `why_not_ready` says why."""
         self._settings: BrokerSettings
         self._core: BrokerCore
         self._node: Node
@@ -138,7 +143,8 @@ class Broker:
     @property
     def address(self) -> str:
         """Where clients and neighbours reach it, with the real port, such as `braid://127.0.0.1:7000`."""
-        return self._settings.address
+        address = self._settings.address
+        return address.replace("://", "+p2p://", 1) if self.settings.peers.alone else address
 
     @property
     def port(self) -> int:
@@ -148,7 +154,7 @@ class Broker:
     @property
     def ready(self) -> bool:
         """Whether publications are accepted: it knows what its neighbours want, and has room."""
-        return not self.stopped and self._core.ready
+        return not self.stopped and self._core.ready and (self._peering is None or self._peering.joined)
 
     @property
     def stopped(self) -> bool:
@@ -168,6 +174,8 @@ class Broker:
             return "memory is short"
         if not found["ready"]:
             return "waiting for the tables of the neighbours"
+        if self._peering is not None and (reason := self._peering.why_not_ready()):
+            return reason
         return "shutting down"
 
     def statistics(self) -> dict[str, Any]:
@@ -258,28 +266,33 @@ class Broker:
         listener, keeper = reserved(listener, doors.server_tls is not None)
         with keeper:
             settings = self._settings = with_addresses(wanted.broker, listener)
+            peering = self._peering = open_peering(wanted, settings, listener, doors)
+            if peering is not None:
+                peering.on_refusal = self.refused.set
             core = self._core = BrokerCore(
                 settings,
                 incarnation=uuid.uuid4().hex,
                 seed=secrets.randbits(64),
-                access=doors.access,
+                access=doors.amend(doors.access),
                 store=state,
                 neighbours=await known_neighbours(directory, settings.broker_id),
                 stopwatch=time.perf_counter_ns,
             )
             turns = TurnTimes()
+            tls = doors.client_tls if doors.server_tls is not None else None
             node = self._node = Node(
-                core,
+                peering.open(core, tls) if peering is not None else core,
                 name=settings.broker_id,
                 store=store,
                 server_tls=doors.server_tls,
                 client_tls=doors.client_tls,
                 resources=partial(resources_of, wanted.store.data_dir),
-                on_turn=_Observer(core, turns, self._ready),
+                on_turn=_Observer(lambda: self.ready, turns, self._ready),
                 tracing=open_trace(wanted.trace, core, stack),
                 handshake_s_max=settings.handshake_us_max / 1e6,
                 connections_max=settings.connections_max,
                 audit=audit,
+                datagrams=peering.datagrams if peering is not None else None,
             )
             node.reload = partial(doors.reload, node, audit)
             stack.push_async_callback(node.stop)
@@ -290,6 +303,9 @@ class Broker:
             node.on_neighbours = registration.changed
             await registration.begin()
             stack.push_async_callback(registration.end)
+            locks = DirectoryLocks(directory, node.report)
+            node.locks = locks
+            stack.push_async_callback(locks.close)
         metrics = Metrics(core, turns, node.handshakes)
         self.http = await open_http(http, self.why_not_ready, metrics, doors, stack)
 
@@ -297,15 +313,15 @@ class Broker:
 class _Observer:
     """Hears of every turn: times it, and says when the broker has become ready."""
 
-    def __init__(self, core: BrokerCore, turns: TurnTimes, ready: asyncio.Event) -> None:
-        self._core = core
+    def __init__(self, is_ready: Callable[[], bool], turns: TurnTimes, ready: asyncio.Event) -> None:
+        self._is_ready = is_ready
         self._turns = turns
         self._ready = ready
         self._waiting = True
 
     def __call__(self, stimulus: Input, duration_us: int) -> None:
         self._turns(stimulus, duration_us)
-        if self._waiting and self._core.ready:
+        if self._waiting and self._is_ready():
             self._waiting = False
             self._ready.set()
             if not logging.getLogger("braid.node").isEnabledFor(logging.INFO):

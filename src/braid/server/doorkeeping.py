@@ -16,6 +16,7 @@ from braid.server.access_file import load_access
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
     from pathlib import Path
 
     from braid.broker.access import AccessPolicy
@@ -59,6 +60,8 @@ class Doorkeeping:
             ConfigurationError: some file is wrong.
         """
         self._settings = settings
+        self.amend: Callable[[AccessPolicy | None], AccessPolicy | None] = lambda access: access
+        """Adds to a policy that is read again what the process itself needs."""
         self.access: AccessPolicy | None = None
         self.server_tls: ssl.SSLContext | None = None
         self.client_tls: ssl.SSLContext
@@ -92,7 +95,8 @@ class Doorkeeping:
             node.report(Reconfigured(token, problem=str(error)))
             return
         node.use_tls(self.server_tls, self.client_tls)
-        node.report(Reconfigured(token, self.access, certificates_changed=trusted != self._trusted))
+        access = self.amend(self.access)
+        node.report(Reconfigured(token, access, certificates_changed=trusted != self._trusted))
 
     def operates(self, token: str | None, now_us: int) -> bool:
         """Whether this is the token of somebody who may operate the broker."""

@@ -28,6 +28,7 @@ from braid.protocol.log import Retention
 from braid.runtime.directory import DirectorySettings
 from braid.runtime.store import Synchronous
 from braid.runtime.tls import TlsSettings
+from braid.server.peer_settings import PeerSettings
 from braid.settings import Document, meanings_of, read_fields
 
 __all__ = ["Key", "ServerSettings", "TraceSettings", "default_text", "keys_of"]
@@ -133,6 +134,7 @@ class ServerSettings:
     trace: TraceSettings = field(default_factory=TraceSettings)
     directory: DirectoryChoice = field(default_factory=DirectoryChoice)
     directory_settings: DirectorySettings = field(default_factory=DirectorySettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
 
     @classmethod
     def of(
@@ -159,6 +161,7 @@ class ServerSettings:
         insecure: bool | None = None,
         log_format: str | None = None,
         log_level: str | None = None,
+        bootstrap: Sequence[str] | None = None,
     ) -> ServerSettings:
         """Settings from a file or a mapping, from single options, or from both.
 
@@ -167,17 +170,17 @@ class ServerSettings:
 
         Args:
             source: the path of a configuration file, or what such a file holds, as a mapping of tables.
-            broker_id: its name in the network, unlike all others.
+            broker_id: its name in the network; no other broker has it.
             listen: host and port where clients and neighbours connect; port 0 takes a free one.
             address: what others are told; left out, that of the listener.
             neighbours: addresses of brokers to link to.
             strategy: how publications are forwarded: S0, S1, S2, SH or SB.
-            delta: how many links far it sees; 0: as the strategy needs it.
+            delta: how many links away it still knows other brokers; 0: as far as the strategy needs.
             fanout: links and soft links at most.
             data_dir: where durable subscriptions and neighbours are kept.
             directory: where to register: zk://host:port/root, or a path.
             access: the file that says who may do what.
-            tls_certificate: our certificate. Means TLS.
+            tls_certificate: the certificate to show; TLS is used then.
             tls_key: the key of that certificate.
             tls_authority: believe certificates signed by these.
             tls_revocations: accept no certificate on these lists.
@@ -187,6 +190,7 @@ class ServerSettings:
             insecure: listen beyond loopback without TLS or authentication.
             log_format: text or json; for `braid broker` alone, as the next one.
             log_level: debug, info, warning or error.
+            bootstrap: be a gateway to the peers at these addresses.
 
         Raises:
             ConfigurationError: something is not known or cannot be used; the message names it.
@@ -213,6 +217,10 @@ class ServerSettings:
             "http": {"listen": http},
             "trace": {"directory": trace},
             "log": {"audit": audit, "format": log_format, "level": log_level},
+            "peers": {
+                "enabled": True if bootstrap is not None else None,
+                "bootstrap": list(bootstrap) if bootstrap is not None else None,
+            },
         }
         chosen = {
             table: {name: value for name, value in options.items() if value is not None}
@@ -226,6 +234,17 @@ class ServerSettings:
         for table, options in _values(Document(chosen, "the options", Path())).items():
             values[table] |= options
         return _settings(values)
+
+    def with_peers(self, values: Mapping[str, Any]) -> ServerSettings:
+        """The same with other choices about peers.
+
+        Raises:
+            ConfigurationError: one of them is not known or cannot be used.
+        """
+        read = _values(Document({"peers": dict(values)}, "the options", Path()))["peers"]
+        # Nobody else says what may be published here, so everybody expects anything.
+        broker = replace(self.broker, flooding=True)
+        return replace(self, broker=broker, peers=replace(self.peers, **read))
 
 
 @dataclass(frozen=True)
@@ -259,6 +278,10 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "log": ("What is written to standard error.", (LogSettings,)),
     "trace": ("What is written down of each publication.", (TraceSettings,)),
     "directory": ("Where brokers find each other.", (DirectoryChoice, DirectorySettings)),
+    "peers": (
+        "Peers: whether this process is one as well, of which network, and what may cross.",
+        (PeerSettings,),
+    ),
 }
 _OWN_TABLES = ("soft_links", "link", "client")
 # What is only true of the file.
@@ -335,6 +358,7 @@ def _settings(values: Mapping[str, Mapping[str, Any]]) -> ServerSettings:
             trace=TraceSettings(**values["trace"]),
             directory=DirectoryChoice(**choice),
             directory_settings=DirectorySettings(**directory),
+            peers=PeerSettings(**values["peers"]),
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"the configuration cannot be used: {error}") from None

@@ -231,6 +231,18 @@ class Faults(Network):
         """Start a host's machine."""
         raise NotImplementedError
 
+    def expire(self, name: str) -> int:
+        """The directory ends a host's session, as if its lease had run out; returns how many locks it loses.
+
+        The host notices when it asks for the next renewal. For all else that can go wrong between a host and
+        the directory there are `partition`, `hold`, `hole`, `delay` and `freeze`.
+        """
+        if self.directory is None:
+            raise ConfigurationError("there is no directory in this world; see add_directory")
+        lost = self.directory.expire(self.host(name).name)
+        self._record("expire", name, f"{lost} locks")
+        return lost
+
     # Connections suffer.
 
     def lose(self, source: str, target: str, count: int = 0) -> int:

@@ -16,6 +16,7 @@ from braid.protocol.effects import (
     Dial,
     Drained,
     Greeted,
+    Lock,
     Neighbours,
     Note,
     Pause,
@@ -23,6 +24,7 @@ from braid.protocol.effects import (
     ReadLog,
     Reload,
     Send,
+    Unlock,
 )
 from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Tick
 from braid.protocol.log import MemoryStore
@@ -49,7 +51,6 @@ class Host(Endpoint):
     """Drives one machine, through as many lives as it has."""
 
     __slots__ = (
-        "_busy_until_us",
         "_deadline",
         "_factory",
         "_handle",
@@ -57,6 +58,7 @@ class Host(Endpoint):
         "_store_free_at_us",
         "_store_work",
         "_tick_at_us",
+        "busy_until_us",
         "busy_us",
         "drained",
         "lives",
@@ -93,7 +95,8 @@ class Host(Endpoint):
         self._network = network
         self._factory = factory
         self._tick_at_us = NEVER_US
-        self._busy_until_us = 0
+        self.busy_until_us = 0
+        """When its processor is free again."""
         self._store_free_at_us = 0
         self._store_work: deque[Persist | ReadLog] | None = None
         self.report = self._wait_turn if node.costs else self._turn
@@ -112,7 +115,7 @@ class Host(Endpoint):
         self._handle = machine.handle
         self._deadline = machine.next_deadline_us
         self._tick_at_us = NEVER_US
-        self._busy_until_us = self._store_free_at_us = self.loop.now_us
+        self.busy_until_us = self._store_free_at_us = self.loop.now_us
         self._store_work = None
         self._turn(_TICK)
 
@@ -191,16 +194,16 @@ class Host(Endpoint):
             cost_us = sum(map(self.node.cost_of, stimulus.frames))
         now_us = self.loop.now_us
         # At the very moment at which it is free again, others may still be before this in line.
-        if not cost_us and self._busy_until_us < now_us:
+        if not cost_us and self.busy_until_us < now_us:
             self._turn(stimulus)
             return
-        self._busy_until_us = max(self._busy_until_us, now_us) + cost_us
+        self.busy_until_us = max(self.busy_until_us, now_us) + cost_us
         self.busy_us += cost_us
-        self.loop.schedule(self._busy_until_us, self._late_turn, (self.lives, stimulus))
+        self.loop.schedule(self.busy_until_us, self._late_turn, (self.lives, stimulus))
 
     def freeze(self, duration_us: int) -> None:
         """Do nothing for a while; what is reported meanwhile waits."""
-        self._busy_until_us = max(self._busy_until_us, self.loop.now_us + duration_us)
+        self.busy_until_us = max(self.busy_until_us, self.loop.now_us + duration_us)
         self.report = self._wait_turn
 
     def _late_turn(self, waited: tuple[int, Input]) -> None:
@@ -235,7 +238,12 @@ class Host(Endpoint):
             self.drained = True
         elif isinstance(effect, Reload):
             self.report(Reconfigured(effect.token, problem="there are no files to read again"))
-        elif not isinstance(effect, Neighbours):  # there is no directory to be told
+        elif isinstance(effect, Lock | Unlock):
+            self._network.lock(self, effect)
+        elif isinstance(effect, Neighbours):
+            if self._network.directory is not None:
+                self._network.directory.tell(self, effect.names)
+        else:
             raise TypeError(f"{effect!r} is no effect")
 
     # The store.

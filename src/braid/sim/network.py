@@ -6,7 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from braid.errors import ConfigurationError
-from braid.protocol.inputs import Closed, Opened
+from braid.protocol.effects import Lock
+from braid.protocol.inputs import Closed, LockRefused, Opened
 from braid.sim.host import Host
 from braid.sim.loop import Loop, stream
 from braid.sim.pipe import Pipe
@@ -14,8 +15,9 @@ from braid.sim.pipe import Pipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from braid.protocol.effects import Dial, Note
+    from braid.protocol.effects import Dial, Note, Unlock
     from braid.sim.checkers import Checkers
+    from braid.sim.directory import LockDirectory
     from braid.sim.models import LinkModel
     from braid.sim.pipe import Endpoint
     from braid.sim.samples import Sampler
@@ -68,6 +70,8 @@ class Network:
         self.sampler: Sampler | None = None
         self.watcher: Checkers | None = None
         """The checkers, if they are to watch."""
+        self.directory: LockDirectory | None = None
+        """Where brokers keep locks and neighbour records, if anywhere."""
         self._link = link
         self._latency_us = latency_us
         self._codec = codec
@@ -228,10 +232,10 @@ class Network:
         failure = (dialler, dialler.lives, Closed(None, reason, dial.address, dial.soft))
         self.loop.schedule(self.loop.now_us + after_us, self._failed, failure)
 
-    def _failed(self, failure: tuple[Host, int, Closed]) -> None:
-        dialler, life, closed = failure
-        if dialler.lives == life:
-            dialler.report(closed)
+    def _failed(self, failure: tuple[Host, int, Closed | LockRefused]) -> None:
+        host, life, answer = failure
+        if host.lives == life:
+            host.report(answer)
 
     def release_dials(self, left: str, right: str) -> None:
         """Let attempts go on that a hold has kept waiting."""
@@ -241,6 +245,14 @@ class Network:
             self.loop.schedule(0, self._knock, attempt)
 
     # What machines say.
+
+    def lock(self, host: Host, effect: Lock | Unlock) -> None:
+        """A machine wants locks, or gives some back."""
+        if self.directory is not None:
+            self.directory.perform(host, effect)
+        elif isinstance(effect, Lock):
+            refusal = LockRefused(effect.token, "there is no directory to keep locks in", temporary=False)
+            self.loop.schedule(self.loop.now_us, self._failed, (host, host.lives, refusal))
 
     def noted(self, host: Host, note: Note) -> None:
         """A machine has something worth a line."""

@@ -15,6 +15,7 @@ from braid.protocol import FrameDecoder
 from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.inputs import Drain
 from braid.sim.checkers import Checkers
+from braid.sim.directory import LockDirectory
 from braid.sim.faults import Faults
 from braid.sim.host import Host
 from braid.sim.loop import stream
@@ -41,6 +42,8 @@ OCCURRENCES_MAX = 10_000_000
 # steps of a recovery are less apart than this.
 QUIET_US = 1_000_000
 SAMPLE_US = 1_000_000
+# As long as locks outlive a real broker by default.
+LEASE_US = 10_000_000
 # While time passes, cycles of garbage are looked for after so many new objects.
 GARBAGE_MAX = 100_000
 
@@ -120,7 +123,7 @@ class World(Faults):
         """Add a machine. Its address, for whoever dials it, is its name.
 
         Args:
-            name: unlike all others.
+            name: its own; no other host or client has it.
             factory: makes the machine, at its start and at every restart.
             node: what it runs on.
             store: give it a store that outlives it.
@@ -168,6 +171,22 @@ class World(Faults):
         client.enter(self)
         return client
 
+    def add_directory(
+        self, name: str = "directory", *, lease_us: int = LEASE_US, latency_us: int = 1_000
+    ) -> LockDirectory:
+        """Add the directory of this world, for locks and neighbour records.
+
+        Args:
+            name: what faults call it.
+            lease_us: how long locks stay with a host that is silent.
+            latency_us: between it and every host.
+        """
+        if self.directory is not None:
+            raise ConfigurationError(f"this world has a directory already, {self.directory.name!r}")
+        found = LockDirectory(self._new_name(name), self, lease_us=lease_us, latency_us=latency_us)
+        self.endpoints[name] = self.directory = found
+        return found
+
     def _new_name(self, name: str) -> str:
         if name in self.endpoints:
             raise ConfigurationError(f"there is a {self.endpoints[name].kind} {name!r} in this world already")
@@ -196,7 +215,7 @@ class World(Faults):
         return found
 
     def set_link(self, left: str, right: str, model: LinkModel) -> None:
-        """Make the connections between two endpoints, from the next one on, unlike all others."""
+        """Make the connections between two endpoints, from the next one on, like this."""
         self.condition(left, right).model = model
 
     def drain(self, name: str) -> None:

@@ -117,7 +117,7 @@ def _section(result: Result, drawings: Sequence[Drawing]) -> Iterator[str]:
         yield f'<figure role="img" aria-label="{escape(chart.title)}">{drawing.inline}'
         yield f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
     if experiment.notes:
-        yield "<h3>To be known</h3><ul>"
+        yield "<h3>Good to know</h3><ul>"
         yield from (f"<li>{escape(note)}</li>" for note in experiment.notes)
         yield "</ul>"
     yield "<h3>Settings</h3>"

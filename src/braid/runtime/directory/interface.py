@@ -106,6 +106,20 @@ class HeldLock(ABC):
 
     broker_ids: tuple[str, ...]
     """Whose locks they are, in the order they were taken."""
+    epoch: int
+    """Greater than that of every earlier hold of any of these locks, also of one whose process stalled."""
+    lease_s: float
+    """How long they stay ours without `renew`."""
+    renewed_at_s: float
+    """When they were renewed, by the clock of the event loop: the moment before the directory was asked."""
+
+    @abstractmethod
+    async def renew(self) -> bool:
+        """Whether all of them are still ours; if so, for another lease.
+
+        Raises:
+            DirectoryError: the directory cannot be asked.
+        """
 
     @abstractmethod
     async def verify(self) -> None:

@@ -32,6 +32,9 @@ class _Shared:
         self.entries: dict[str, tuple[BrokerEntry, MemoryDirectory]] = {}
         self.neighbours: dict[str, tuple[str, ...]] = {}
         self.locks: dict[str, tuple[LockHolder, MemoryDirectory]] = {}
+        self.epochs: dict[str, int] = {}
+        """Of the last hold of each lock."""
+        self.epoch = 0
         self.sessions: set[MemoryDirectory] = set()
 
     def wake_all(self) -> None:
@@ -151,7 +154,11 @@ class MemoryDirectory(SessionDirectory):
 
     async def _try_lock(self, broker_id: str, holder: LockHolder) -> LockHolder:
         with self._shared.mutex:
-            return self._shared.locks.setdefault(broker_id, (holder, self))[0]
+            if broker_id not in self._shared.locks:
+                self._shared.locks[broker_id] = (holder, self)
+                self._shared.epoch += 1
+                self._shared.epochs[broker_id] = self._shared.epoch
+            return self._shared.locks[broker_id][0]
 
     async def _unlock(self, broker_id: str, holder: LockHolder) -> None:
         with self._shared.mutex:
@@ -162,6 +169,12 @@ class MemoryDirectory(SessionDirectory):
     async def _lock_holder(self, broker_id: str) -> LockHolder | None:
         with self._shared.mutex:
             return self._shared.locks.get(broker_id, (None,))[0]
+
+    async def _lock_epoch(self, broker_ids: Sequence[str], holder: LockHolder) -> int | None:
+        with self._shared.mutex:
+            if any(self._shared.locks.get(each, (None,))[0] != holder for each in broker_ids):
+                return None
+            return max((self._shared.epochs[each] for each in broker_ids), default=0)
 
     async def _wait_for_release(self, broker_id: str) -> None:
         change = self._change

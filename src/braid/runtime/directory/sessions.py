@@ -57,6 +57,11 @@ class SessionDirectory(Directory):
         self._maintenance_is_due = asyncio.Event()
         self._watches = WatchList(self.name, self._read_for_watch, self._wait_for_change)
 
+    @property
+    def lock_lease_s(self) -> float:
+        """For how long locks are kept for a session that says nothing."""
+        return self.settings.lease_s
+
     # The steps of a subclass. They raise DirectoryError, and none takes longer than the operation timeout.
 
     @abstractmethod
@@ -110,6 +115,14 @@ class SessionDirectory(Directory):
     @abstractmethod
     async def _lock_holder(self, broker_id: str) -> LockHolder | None:
         """Who holds the lock now."""
+
+    @abstractmethod
+    async def _lock_epoch(self, broker_ids: Sequence[str], holder: LockHolder) -> int | None:
+        """Renew the session; the largest epoch of these locks, or None if the holder lacks one of them.
+
+        Each lock gets an epoch when it is taken, from one counter for all. While a holder has all of its
+        locks, whoever takes one later gets a larger epoch than the largest of them.
+        """
 
     @abstractmethod
     async def _wait_for_release(self, broker_id: str) -> None:
@@ -191,7 +204,11 @@ class SessionDirectory(Directory):
             for broker_id in sorted(set(broker_ids)):
                 await self._lock_one(broker_id, holder, deadline_s, timeout_s)
                 held.append(broker_id)
-            yield _Held(self, tuple(held), holder)
+            # The first may have been lost while we waited for the last.
+            hold = _Held(self, tuple(held), holder)
+            if not await hold.renew():
+                raise await self._lost_error(held, holder)
+            yield hold
         finally:
             # Also when cancelled: the task goes on by itself, and what it cannot release maintenance will.
             await asyncio.shield(asyncio.ensure_future(self._release(held, holder)))
@@ -225,6 +242,18 @@ class SessionDirectory(Directory):
     def _require_not_closed(self) -> None:
         if self._is_closed:
             raise self._closed_error()
+
+    async def _lost_error(self, broker_ids: Sequence[str], holder: LockHolder) -> DirectoryError:
+        """What to say when one of these locks is no longer this holder's."""
+        for broker_id in broker_ids:
+            current = await self._lock_holder(broker_id)
+            if current is None or current.token != holder.token:
+                break
+        return DirectoryError(
+            f"the lock on broker {broker_id!r} in {self.name} was lost and is now held by "
+            f"{current.name if current else 'nobody'}: this process did not renew its session for "
+            f"more than {self.settings.lease_s:g} s; stop what the lock was for"
+        )
 
     def _closed_error(self) -> DirectoryError:
         return DirectoryError(f"{self.name} was closed; open it again with open_directory")
@@ -316,19 +345,25 @@ class SessionDirectory(Directory):
 class _Held(HeldLock):
     def __init__(self, directory: SessionDirectory, broker_ids: tuple[str, ...], holder: LockHolder) -> None:
         self.broker_ids = broker_ids
+        self.epoch = 0
+        self.lease_s = directory.lock_lease_s
+        self.renewed_at_s = 0.0
         self._directory = directory
         self._holder = holder
 
-    async def verify(self) -> None:
+    async def renew(self) -> bool:
         await self._directory._ensure_open()
-        for broker_id in self.broker_ids:
-            current = await self._directory._lock_holder(broker_id)
-            if current is None or current.token != self._holder.token:
-                raise DirectoryError(
-                    f"the lock on broker {broker_id!r} in {self._directory.name} was lost and is now held by "
-                    f"{current.name if current else 'nobody'}: this process did not renew its session for "
-                    f"more than {self._directory.settings.lease_s:g} s; stop what the lock was for"
-                )
+        asked_at_s = asyncio.get_running_loop().time()
+        epoch = await self._directory._lock_epoch(self.broker_ids, self._holder)
+        if epoch is None:
+            return False
+        self.epoch = epoch
+        self.renewed_at_s = asked_at_s
+        return True
+
+    async def verify(self) -> None:
+        if not await self.renew():
+            raise await self._directory._lost_error(self.broker_ids, self._holder)
 
 
 def refusal(entry: BrokerEntry, other: BrokerEntry, name: str) -> DirectoryError:

@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 
 # In the file's header, so that no other database is taken for a directory: the letters "BrDi".
 APPLICATION_ID = 0x42724469
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = f"""
 CREATE TABLE sessions (session TEXT PRIMARY KEY, expires_at_us INTEGER NOT NULL, lease_us INTEGER NOT NULL);
@@ -53,11 +53,22 @@ CREATE INDEX entries_by_session ON entries (session);
 CREATE TABLE locks (
     broker_id TEXT PRIMARY KEY,
     holder BLOB NOT NULL,
-    session TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE
+    session TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    epoch INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX locks_by_session ON locks (session);
+CREATE TABLE epochs (last INTEGER NOT NULL);
+INSERT INTO epochs VALUES (0);
 CREATE TABLE neighbours (broker_id TEXT PRIMARY KEY, neighbours BLOB NOT NULL);
 PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+# A file of format 1, whose locks had no epochs. Whoever still has it open cannot take locks from then on.
+UPGRADE = f"""
+ALTER TABLE locks ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE epochs (last INTEGER NOT NULL);
+INSERT INTO epochs VALUES (0);
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
@@ -124,7 +135,7 @@ class SqliteDirectory(SessionDirectory):
     def _make_tables(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a new file, or recognise those of an older one."""
         with _transaction(connection, "BEGIN"):
-            if self._is_made(connection):
+            if self._format(connection) == SCHEMA_VERSION:
                 return
         deadline_s = time.monotonic() + self.settings.operation_timeout_s
         while True:
@@ -137,17 +148,21 @@ class SqliteDirectory(SessionDirectory):
                     raise
                 time.sleep(0.01)
         with _transaction(connection, "BEGIN IMMEDIATE"):
-            if not self._is_made(connection):
-                for statement in SCHEMA.split(";"):
+            found = self._format(connection)
+            if found != SCHEMA_VERSION:
+                for statement in (UPGRADE if found else SCHEMA).split(";"):
                     connection.execute(statement)
 
-    def _is_made(self, connection: sqlite3.Connection) -> bool:
-        """Inside a transaction, so that the three answers belong together while others make the tables."""
+    def _format(self, connection: sqlite3.Connection) -> int:
+        """The format of the file's tables, 0 if it has none.
+
+        Inside a transaction, so that the three answers belong together while others make the tables.
+        """
         [application_id] = connection.execute("PRAGMA application_id").fetchone()
         [version] = connection.execute("PRAGMA user_version").fetchone()
         [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (application_id, version) == (APPLICATION_ID, SCHEMA_VERSION):
-            return True
+        if application_id == APPLICATION_ID and version in (1, SCHEMA_VERSION):
+            return int(version)
         if application_id == APPLICATION_ID:
             raise DirectoryError(
                 f"{self.name} has format {version}, and this Braid knows format {SCHEMA_VERSION}; use the "
@@ -157,7 +172,7 @@ class SqliteDirectory(SessionDirectory):
             raise DirectoryError(
                 f"{self._path} is a database of another program, not a directory of brokers; use another file"
             )
-        return False
+        return 0
 
     async def _shut(self) -> None:
         try:
@@ -306,8 +321,10 @@ class SqliteDirectory(SessionDirectory):
 
         def work() -> list[tuple[bytes, str]]:
             with self._writing() as connection:
+                connection.execute("UPDATE epochs SET last = last + 1")
                 connection.execute(
-                    "INSERT OR IGNORE INTO locks VALUES (?, ?, ?)", (broker_id, encode(holder), self._session)
+                    "INSERT OR IGNORE INTO locks SELECT ?, ?, ?, last FROM epochs",
+                    (broker_id, encode(holder), self._session),
                 )
                 return connection.execute(
                     "SELECT holder, session FROM locks WHERE broker_id = ?", (broker_id,)
@@ -334,6 +351,16 @@ class SqliteDirectory(SessionDirectory):
             )
         )
         return self._decode_holder(rows[0][0], broker_id) if rows else None
+
+    async def _lock_epoch(self, broker_ids: Sequence[str], holder: LockHolder) -> int | None:
+        def work() -> list[int]:
+            with self._writing() as connection:  # which renews our lease
+                ours = "SELECT epoch FROM locks WHERE broker_id = ? AND holder = ?"
+                found = [connection.execute(ours, (each, encode(holder))).fetchone() for each in broker_ids]
+                return [epoch for (epoch,) in filter(None, found)]
+
+        epochs = await self._in_thread(work)
+        return max(epochs, default=0) if len(epochs) == len(broker_ids) else None
 
     def _decode_holder(self, data: bytes, broker_id: str) -> LockHolder:
         return decode_holder(data, f"{self.name}, the lock of {broker_id!r},")

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ZookeeperDirectory"]
 
+# A server shortens longer wishes for a session to this, by its default settings.
+SESSION_S_MAX = 40.0
+
 
 class ZookeeperDirectory(SessionDirectory):
     """A session with a directory in ZooKeeper."""
@@ -313,6 +316,23 @@ class ZookeeperDirectory(SessionDirectory):
             return None if node is None else self._decode_holder(node[0], broker_id)
 
         return await self._zookeeper.attempt(work)
+
+    async def _lock_epoch(self, broker_ids: Sequence[str], holder: LockHolder) -> int | None:
+        async def work() -> int | None:
+            await self._sync()
+            epoch = 0
+            for broker_id in broker_ids:
+                node = await self._node(self._path("locks", broker_id))
+                if node is None or self._decode_holder(node[0], broker_id) != holder:
+                    return None
+                epoch = max(epoch, node[1].czxid)  # ZooKeeper counts all its transactions
+            return epoch
+
+        return await self._zookeeper.attempt(work)
+
+    @property
+    def lock_lease_s(self) -> float:
+        return min(self.settings.lease_s, SESSION_S_MAX)
 
     def _decode_holder(self, data: bytes, broker_id: str) -> LockHolder:
         return decode_holder(data, f"{self.name}, node {self._path('locks', broker_id)},")

@@ -23,6 +23,8 @@ from braid.protocol.log import (
     KeepNeighbour,
     KeepSecret,
     LogBounds,
+    Pin,
+    PinRows,
     check_operations,
     unknown_log,
 )
@@ -44,6 +46,7 @@ class LogHead:
     bounds: LogBounds
     acknowledged_offset: int
     bytes: int
+    when_full: str
     changed: bool = False
 
 
@@ -80,6 +83,8 @@ class Changes:
                     self._begin_epoch(self.head(name), epoch)
                 case DropRows(name=name, before_offset=before_offset):
                     self.drop(name, before_offset)
+                case PinRows():
+                    self._pin(operation)
                 case CreateLog():
                     self._create(operation)
                 case DeleteLog(name=name):
@@ -173,8 +178,8 @@ class Changes:
         cursor = self._connection.execute(
             """
             INSERT INTO logs (name, owner, filter_text, when_full, created_at_us,
-                              first_offset, next_offset, acknowledged_offset, bytes, secret)
-            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?)
+                              first_offset, next_offset, acknowledged_offset, bytes, secret, id)
+            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?)
             """,
             (
                 operation.name,
@@ -184,11 +189,32 @@ class Changes:
                 operation.created_at_us,
                 NOTHING_ACKNOWLEDGED,
                 operation.secret,
+                operation.id,
             ),
         )
         log = cursor.lastrowid
         assert log is not None  # an INSERT into a table with row ids always has one
-        self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0)
+        self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0, operation.when_full)
+
+    def _pin(self, operation: PinRows) -> None:
+        log = self.head(operation.name).log
+        if operation.offset < 0:
+            self._connection.execute(
+                "DELETE FROM pins WHERE log = ? AND consumer = ?", (log, operation.consumer)
+            )
+            return
+        self._connection.execute(
+            "INSERT OR REPLACE INTO pins (log, consumer, row_offset, expires_at_us) VALUES (?, ?, ?, ?)",
+            (log, operation.consumer, operation.offset, operation.expires_at_us),
+        )
+
+    def pins(self, head: LogHead) -> list[Pin]:
+        """The pins of a log, in the order of their consumers."""
+        found = self._connection.execute(
+            "SELECT consumer, row_offset, expires_at_us FROM pins WHERE log = ? ORDER BY consumer",
+            (head.log,),
+        )
+        return [Pin(*columns) for columns in found]
 
     def _forget_publishers(self, head: LogHead, publishers: Sequence[str]) -> None:
         self._write_rows()  # some of them may still be waiting here
@@ -219,7 +245,7 @@ class Changes:
     def _delete(self, name: str) -> None:
         log = self.head(name).log
         self._write_rows()
-        for table in ("highest", "epochs", "logs"):
+        for table in ("highest", "epochs", "pins", "logs"):
             self._connection.execute(f"DELETE FROM {table} WHERE log = ?", (log,))
         self._connection.execute("INSERT INTO deleted_logs (log) VALUES (?)", (log,))
         self._heads[name] = None
@@ -258,10 +284,10 @@ class Changes:
         if name not in self._heads:
             found = self._connection.execute(
                 """
-                SELECT log, first_offset, next_offset, acknowledged_offset, bytes
+                SELECT log, first_offset, next_offset, acknowledged_offset, bytes, when_full
                 FROM logs WHERE name = ?
                 """,
                 (name,),
             ).fetchone()
-            self._heads[name] = found and LogHead(found[0], LogBounds(found[1], found[2]), found[3], found[4])
+            self._heads[name] = found and LogHead(found[0], LogBounds(found[1], found[2]), *found[3:])
         return self._heads[name]

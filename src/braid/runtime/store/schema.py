@@ -20,7 +20,7 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Files from this version on are brought up to date when they are opened.
 SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
@@ -39,6 +39,17 @@ EPOCHS = """
         epoch TEXT NOT NULL,
         first_offset INTEGER NOT NULL
     )
+    """
+
+# Rows that consumers may still ask for.
+PINS = """
+    CREATE TABLE pins (
+        log INTEGER NOT NULL,
+        consumer TEXT NOT NULL,
+        row_offset INTEGER NOT NULL,
+        expires_at_us INTEGER NOT NULL,
+        PRIMARY KEY (log, consumer)
+    ) WITHOUT ROWID
     """
 
 # What the broker's keys are made from.
@@ -63,7 +74,8 @@ TABLES = (
         next_offset INTEGER NOT NULL,
         acknowledged_offset INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
-        secret TEXT NOT NULL DEFAULT ''
+        secret TEXT NOT NULL DEFAULT '',
+        id TEXT NOT NULL DEFAULT ''
     )
     """,
     """
@@ -94,6 +106,7 @@ TABLES = (
     ) WITHOUT ROWID
     """,
     EPOCHS,
+    PINS,
     """
     CREATE TABLE neighbours (
         broker_id TEXT PRIMARY KEY,
@@ -179,6 +192,16 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     if version == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
+    if version < 2:
+        _bring_to_version_2(connection)
+    connection.execute(PINS)
+    connection.execute("ALTER TABLE logs ADD COLUMN id TEXT NOT NULL DEFAULT ''")
+    connection.execute("UPDATE logs SET id = 'before-' || lower(hex(randomblob(8)))")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _bring_to_version_2(connection: sqlite3.Connection) -> None:
     columns = [column[1] for column in connection.execute("PRAGMA table_info(highest)")]
     if "recent" not in columns:
         connection.execute("ALTER TABLE highest ADD COLUMN recent BLOB NOT NULL DEFAULT x''")
@@ -196,8 +219,6 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         SELECT log, 'before-' || lower(hex(randomblob(8))), 0 FROM logs WHERE next_offset > 0
         """
     )
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:

@@ -27,6 +27,7 @@ from braid.protocol.log import (
     SWEEP_ROWS_MAX,
     LogRow,
     LogState,
+    Pin,
     StoreState,
     Sweep,
     SweptLog,
@@ -149,10 +150,15 @@ class SqliteStore:
                 "SELECT log, epoch, first_offset FROM epochs ORDER BY number"
             ):
                 epochs.setdefault(log, []).append((epoch, first_offset))
+            pins: dict[int, list[Pin]] = {}
+            for log, *pin in connection.execute(
+                "SELECT log, consumer, row_offset, expires_at_us FROM pins ORDER BY consumer"
+            ):
+                pins.setdefault(log, []).append(Pin(*pin))
             logs = connection.execute(
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
-                       acknowledged_offset, bytes, created_at_us, secret
+                       acknowledged_offset, bytes, created_at_us, secret, id
                 FROM logs ORDER BY name
                 """
             )
@@ -167,6 +173,7 @@ class SqliteStore:
                         highest.get(columns[0], {}),
                         recent.get(columns[0], {}),
                         tuple(epochs.get(columns[0], ())),
+                        tuple(pins.get(columns[0], ())),
                     )
                     for columns in logs
                 ),
@@ -185,7 +192,10 @@ class SqliteStore:
             for (name,) in names:
                 head = changes.head(name)
                 start = head.bounds.first_offset
-                cut, is_whole = self._sweep_end(head, now_us, room)
+                kept_from = self._retention.kept_from(
+                    head.when_full, head.acknowledged_offset, changes.pins(head), now_us
+                )
+                cut, is_whole = self._sweep_end(head, now_us, room, kept_from)
                 finished = finished and is_whole
                 if cut > start:
                     changes.drop(name, cut)
@@ -199,10 +209,12 @@ class SqliteStore:
             connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES_MAX})")
         return Sweep(tuple(swept), finished and room > 0)
 
-    def _sweep_end(self, head: LogHead, now_us: int, rows_max: int) -> tuple[int, bool]:
+    def _sweep_end(
+        self, head: LogHead, now_us: int, rows_max: int, kept_from: int | None
+    ) -> tuple[int, bool]:
         """The offset before which rows must go, and whether `rows_max` was enough for all of them.
 
-        Reads the rows that go and one more.
+        Rows from `kept_from` on stay. Reads the rows that go and one more.
         """
         oldest_at_us = self._retention.oldest_at_us(now_us)
         excess = head.bytes - self._retention.bytes_max
@@ -215,7 +227,7 @@ class SqliteStore:
         for offset, at_us, record_bytes in cursor:
             is_acknowledged = offset <= head.acknowledged_offset
             is_too_old = is_acknowledged and oldest_at_us is not None and at_us < oldest_at_us
-            if not is_too_old and excess <= 0:
+            if (not is_too_old and excess <= 0) or (kept_from is not None and offset >= kept_from):
                 break
             if offset - first_offset == rows_max:
                 is_whole = False
@@ -267,6 +279,7 @@ def _log_state(
     highest: dict[str, int],
     recent: dict[str, bytes],
     epochs: tuple[tuple[str, int], ...],
+    pins: tuple[Pin, ...],
 ) -> LogState:
     """A row of the table `logs`, in the order in which `state` asks for its columns."""
     return LogState(
@@ -283,4 +296,6 @@ def _log_state(
         recent=recent,
         epochs=epochs,
         secret=columns[10],
+        id=columns[11],
+        pins=pins,
     )

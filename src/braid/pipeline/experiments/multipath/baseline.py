@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
         "subscription. Every publication matches the brokers that it would match with the 6,500 "
         "subscriptions of the paper, but they need not travel through 120 brokers first; tables of that "
         "size are what `multipath.overhead` measures.",
-        "One short run more is checked delivery by delivery; a lost, doubled or uninvited one would make "
+        "One more run, a short one, is checked delivery by delivery; a lost, doubled or uninvited one makes "
         "the experiment fail. Measured runs are not: that costs time and memory for each delivery.",
         "The runs are those of S0 in `multipath.table2`: in one folder they are done once. The fanout is a "
         "label for comparison only; S0 has no soft links.",

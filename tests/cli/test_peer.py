@@ -1,0 +1,89 @@
+"""Does `braid peer` run a peer, and does `braid peer status` say how it is?"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.broker_process import BRAID, BrokerProcess, braid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.net
+
+
+class PeerProcess(BrokerProcess):
+    command = "peer"
+
+    @property
+    def address(self) -> str:
+        return self.wait_for(r'listening.*?(braids?\+p2p://[^\s"]+)')[1]
+
+
+@contextmanager
+def running_peer(*arguments: str) -> Iterator[PeerProcess]:
+    peer = PeerProcess("--listen", "127.0.0.1:0", *arguments)
+    try:
+        assert peer.address
+        yield peer
+    finally:
+        peer.stop()
+
+
+def test_peers_from_the_command_line() -> None:
+    with running_peer("--id", "first") as first, running_peer("--bootstrap", first.address) as second:
+        second.wait_for("ready|a place")
+        status = braid("peer", "status", "--peer", second.address, "--json")
+        assert status.returncode == 0, status.stderr
+        report = json.loads(status.stdout)
+        assert report["joined"] is True
+        assert report["neighbours"] == [first.address.removeprefix("braid+p2p://")]
+        shown = braid("peer", "status", "--peer", first.address.removeprefix("braid+p2p://"))
+        assert re.search(r"^joined +yes$", shown.stdout, re.MULTILINE)
+        reader = subprocess.Popen(
+            [*BRAID, "subscribe", "price > 10", "--broker", first.address, "--count", "1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            for price in range(100):
+                if reader.poll() is not None:
+                    break
+                line = json.dumps({"price": 11 + price})
+                published = subprocess.run(
+                    [*BRAID, "publish", "--broker", second.address],
+                    input=line + "\n",
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
+                assert published.returncode == 0, published.stderr
+            out, _ = reader.communicate(timeout=60)
+        finally:
+            if reader.poll() is None:
+                reader.kill()
+                reader.wait()
+        assert json.loads(out)["price"] > 10
+        assert second.stop(signal.SIGTERM) == 0
+
+
+def test_a_peer_that_is_refused_says_why_and_ends(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"price": {"kind": "integer", "low": 0, "high": 100}}')
+    with running_peer() as first:
+        refused = braid("peer", "--bootstrap", first.address, "--schema", str(schema))
+        assert refused.returncode == 2
+        assert "all peers of a network have the schema that it began with" in refused.stderr
+        not_a_peer = braid("peer", "--bootstrap", first.address, "--algorithm", "DMM")
+        assert not_a_peer.returncode == 2
+        assert "DMM needs a schema" in not_a_peer.stderr
