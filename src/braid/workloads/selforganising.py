@@ -4,6 +4,11 @@ Section 5: 100 brokers; 50 types of notifications, each produced by one publishe
 at 9 different brokers. Clients sit at brokers with a probability that is drawn for each broker. A publisher
 publishes with exponential gaps of 5 ticks on average. A subscription lasts exponentially long, 2,500 ticks
 on average, and is then replaced by one of a new subscriber at another broker, so that there are always 9.
+The probabilities change once, when the processing costs do (`selforganising_costs`).
+
+On that workload the best tree hardly depends on who wants what. `selforganising.local` is a second one, in
+which it does: each type has a home region of the physical network where most of its subscribers are, and
+from time to time all homes move.
 
 A tick has no length in the paper; `tick_us` gives it one.
 """
@@ -22,6 +27,7 @@ from braid.errors import ConfigurationError
 from braid.workloads.draws import Floats, Integers, choices, integers, uniform, weighted_samples
 from braid.workloads.parameters import Definition, Parameter
 from braid.workloads.schedule import arrival_times_us, numbered
+from braid.workloads.selforganising_costs import broker_distances
 from braid.workloads.tables import (
     PublicationColumns,
     Table,
@@ -57,11 +63,12 @@ def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
         raise ConfigurationError(
             f"subscribers_per_type is at most the number of brokers, {brokers}, not {wanted}"
         )
-    # A broker that no client would choose at all could leave too few for a type.
-    loads = 0.001 + uniform(seed, "load", np.arange(brokers))
-    publishing = choices(seed, "publisher", np.arange(types), loads)
+    places = _Places(seed, settings)
+    publishing = np.array(
+        [choices(seed, "publisher", [each], places.shares(each, 0))[0] for each in range(types)], np.int64
+    )
     stays = sorted(
-        (stay for each in range(types) for stay in _stays(seed, each, loads, settings)),
+        (stay for each in range(types) for stay in _stays(seed, each, places, settings)),
         key=lambda stay: (stay.at_us, stay.type, stay.broker),
     )
     count = round(types * settings["duration_ticks"] / settings["publication_gap_ticks"])
@@ -77,11 +84,51 @@ def _build(seed: int, settings: Mapping[str, Any]) -> dict[str, Table]:
     }
 
 
-def _stays(seed: int, kind: int, loads: Floats, settings: Mapping[str, Any]) -> list[_Stay]:
+class _Places:
+    """How likely clients of a type are to sit at each broker, at a given time."""
+
+    def __init__(self, seed: int, settings: Mapping[str, Any]) -> None:
+        brokers, tick_us = settings["brokers"], settings["tick_us"]
+        # A broker that no client would choose at all could leave too few for a type.
+        self._loads = [
+            0.001 + uniform(seed, purpose, np.arange(brokers)) for purpose in ("load", "load later")
+        ]
+        self._change_us = settings["loads_change_ticks"] * tick_us
+        self._locality = settings.get("locality", 0.0)
+        self._regions = _regions(seed, brokers, settings["regions"]) if self._locality else None
+        self._move_us = settings.get("move_ticks", 0) * tick_us
+        self._seed = seed
+
+    def shares(self, kind: int, at_us: int) -> Floats:
+        """One share per broker; they need not add up to 1."""
+        loads = self._loads[1 if self._change_us and at_us >= self._change_us else 0]
+        if self._regions is None:
+            return loads
+        move = at_us // self._move_us if self._move_us else 0
+        home = integers(self._seed, f"home {move}", [kind], 0, int(self._regions.max()) + 1)[0]
+        inside = self._regions == home
+        shares = np.where(inside, self._locality * loads / loads[inside].sum(), 0.0)
+        outside = ~inside
+        if outside.any():
+            shares[outside] = (1 - self._locality) * loads[outside] / loads[outside].sum()
+        return np.maximum(shares, 1e-9)
+
+
+def _regions(seed: int, brokers: int, count: int) -> Integers:
+    """The region of each broker: that of the nearest of some brokers which are far apart from each other."""
+    distances = broker_distances(seed, brokers)
+    centres = [int(integers(seed, "first region", [0], 0, brokers)[0])]
+    while len(centres) < min(count, brokers):
+        centres.append(int(distances[centres].min(axis=0).argmax()))
+    return np.asarray(distances[centres].argmin(axis=0), dtype=np.int64)
+
+
+def _stays(seed: int, kind: int, places: _Places, settings: Mapping[str, Any]) -> list[_Stay]:
     """All subscriptions to one type, from the first ones to the end of the run."""
     end_us = settings["duration_ticks"] * settings["tick_us"]
     mean_us = settings["subscription_ticks"] * settings["tick_us"]
-    first = weighted_samples(seed, "first subscribers", [kind], loads)[0][: settings["subscribers_per_type"]]
+    wanted = settings["subscribers_per_type"]
+    first = weighted_samples(seed, "first subscribers", [kind], places.shares(kind, 0))[0][:wanted]
     # Draws are numbered through, so each type has a stream of its own.
     lifetime = _Lifetimes(seed, kind, mean_us)
     leaving = [(lifetime.next_us(), number, int(broker)) for number, broker in enumerate(first)]
@@ -92,7 +139,8 @@ def _stays(seed: int, kind: int, loads: Floats, settings: Mapping[str, Any]) -> 
     while leaving and leaving[0][0] < end_us:
         at_us, _, broker = heapq.heappop(leaving)
         stays.append(_Stay(begun.pop(broker), kind, broker, at_us))
-        order = weighted_samples(seed, f"next subscriber of {kind}", [number], loads)[0]
+        shares = places.shares(kind, at_us)
+        order = weighted_samples(seed, f"next subscriber of {kind}", [number], shares)[0]
         chosen = next((int(each) for each in order if int(each) not in begun and int(each) != broker), broker)
         begun[chosen] = at_us
         heapq.heappush(leaving, (at_us + lifetime.next_us(), number, chosen))
@@ -150,22 +198,35 @@ def _order(seed: int, types: int, count: int) -> tuple[Integers, Integers]:
     return kinds, numbered(kinds)
 
 
+_PARAMETERS = (
+    Parameter("brokers", 100, "brokers in the network", 1, 100_000),
+    Parameter("types", 50, "types of notifications, with a publisher each", 1, 100_000),
+    Parameter("subscribers_per_type", 9, "brokers with a subscriber, at any time", 1, 100_000),
+    Parameter("duration_ticks", 75_000, "length of the run", 1, 1_000_000_000),
+    Parameter("publication_gap_ticks", 5.0, "between two publications of a publisher, mean", 0.001, 1e9),
+    Parameter("subscription_ticks", 2_500.0, "length of a subscription, mean", 1, 1e12),
+    Parameter("loads_change_ticks", 50_000, "when brokers' loads are drawn anew; 0: never", 0, 1_000_000_000),
+    Parameter("tick_us", 10_000, "microseconds of a tick", 1, 1_000_000_000),
+    Parameter("body_bytes", 100, "size of a publication's body", 0, 1_000_000),
+)
+
 DEFINITIONS = (
     Definition(
         "selforganising",
         "50 types of notifications, 9 subscriber brokers each, which come and go",
         "self-organising paper, section 5",
+        _PARAMETERS,
+        _build,
+    ),
+    Definition(
+        "selforganising.local",
+        "the same, where most subscribers of a type are in its home region, and homes move",
+        "self-organising paper, section 5, with locality as its section 7 suggests",
         (
-            Parameter("brokers", 100, "brokers in the network", 1, 100_000),
-            Parameter("types", 50, "types of notifications, with a publisher each", 1, 100_000),
-            Parameter("subscribers_per_type", 9, "brokers with a subscriber, at any time", 1, 100_000),
-            Parameter("duration_ticks", 75_000, "length of the run", 1, 1_000_000_000),
-            Parameter(
-                "publication_gap_ticks", 5.0, "between two publications of a publisher, mean", 0.001, 1e9
-            ),
-            Parameter("subscription_ticks", 2_500.0, "length of a subscription, mean", 1, 1e12),
-            Parameter("tick_us", 10_000, "microseconds of a tick", 1, 1_000_000_000),
-            Parameter("body_bytes", 100, "size of a publication's body", 0, 1_000_000),
+            *_PARAMETERS,
+            Parameter("regions", 8, "parts of the physical network", 2, 1_000),
+            Parameter("locality", 0.9, "share of subscribers in the home region", 0.01, 1.0),
+            Parameter("move_ticks", 25_000, "between two moves of all homes; 0: never", 0, 1_000_000_000),
         ),
         _build,
     ),

@@ -1,0 +1,75 @@
+"""What can be chosen about a topology that organises itself?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from braid.adaptation.topology.cycle_traffic import PLACES_MAX
+from braid.adaptation.topology.interest import BITS, CACHE_ENTRIES, HASHES
+from braid.errors import ConfigurationError
+
+__all__ = ["POLICIES", "TopologySettings"]
+
+POLICIES = ("static", "lmst", "lmit", "ci", "exact")
+"""By what a better tree is looked for: not at all; cheap links; common interest; cost and interest (the
+self-organising paper); cost and interest with the true change of cost on each cycle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologySettings:
+    """How a broker takes part in improving the tree. All brokers of a network should agree on the policy."""
+
+    policy: str = "static"
+    """One of `POLICIES`; static leaves the tree alone and costs nothing."""
+    interval_us: int = 2_500_000
+    """Between two news of a broker. Shorter: adapts sooner, and more news cross the links."""
+    eta: int = 4
+    """How many links far news travel. Further: better trees to choose from, and more news."""
+    cache_entries: int = CACHE_ENTRIES
+    """Publications of local clients that are remembered; at least those of some intervals."""
+    filter_bits: int = BITS
+    """The size of the filters of interest; too small, and strangers seem to share interests."""
+    filter_hashes: int = HASHES
+    """Bits that a publication sets in such a filter."""
+    degree_max: int = 0
+    """Links a broker may have by exchanges; 0 for no bound. The cost model alone favours stars."""
+    rest_intervals: int = 0
+    """After an exchange of links a broker takes part in no other for so long. Damps oscillation, and slows
+    down what is worth while too."""
+    sample_entries: int = 256
+    """With `exact`: publications that a broker tells of its traffic, at most, a kilobyte for 256."""
+    window_intervals: float = 2.0
+    """With `exact`: how much of the past an exchange is judged by."""
+    horizon_intervals: float = 10.0
+    """With `exact`: an exchange must pay for itself within so long."""
+    confidence_z: float = 1.64
+    """With `exact`: how many standard deviations below its estimate a saving is counted; 1.64 is sure by
+    95 %."""
+    evaluations_max: int = 16
+    """With `exact`: other brokers that are looked at in an interval, in turn."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ConfigurationError(
+                f"a topology policy is one of {', '.join(POLICIES)}; not {self.policy!r}"
+            )
+        if not 2 <= self.eta < PLACES_MAX:
+            raise ConfigurationError(f"eta must be at least 2 and below {PLACES_MAX}, not {self.eta}")
+        for name in ("interval_us", "cache_entries", "filter_bits", "filter_hashes", "sample_entries"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("window_intervals", "horizon_intervals", "evaluations_max"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
+        for name in ("degree_max", "rest_intervals", "confidence_z"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} must be at least 0, not {getattr(self, name)}")
+        if self.degree_max == 1:
+            raise ConfigurationError(
+                "degree_max must be at least 2: brokers with one link form no tree of three"
+            )
+
+    @property
+    def window_us(self) -> int:
+        """How much of the past an exchange is judged by."""
+        return max(1, round(self.window_intervals * self.interval_us))

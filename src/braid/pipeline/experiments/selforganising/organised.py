@@ -1,0 +1,300 @@
+"""How does a network organise itself, if messages take no time?
+
+This drives the proposals that brokers ship (`braid.adaptation.topology`), one `Organiser` per broker, over a
+model of the network: publications are priced by their delivery trees instead of being sent one by one, news
+and requests cross links at once, and an exchange of links is done when it is agreed on. So a run of 75,000
+ticks with 100 brokers takes a minute or two. What it leaves out is what only a network can do: delays, lost
+links, brokers that fail, and exchanges that meet half-way.
+
+An interval is divided into slots; in each some brokers have their turn to send news, so that the network is
+never asked to change everywhere at once. Costs are known from tables, so that no link has to be probed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from braid.adaptation.topology import InterestFilter, Organiser
+from braid.adaptation.topology.pricing import NumberedTree
+from braid.pipeline.experiments.selforganising.demand import members_matrix
+from braid.protocol.codec import Frame, encode_frames
+from braid.reconfiguration.exchanges import exchange_steps
+from braid.workloads.tables import broker_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from braid.adaptation.topology import LinkExchange, TopologySettings
+    from braid.pipeline.experiments.selforganising.demand import Demand, DemandRow
+    from braid.protocol.organising import LinkRequest, TopologyNews
+    from braid.trace.writer import TraceWriter
+    from braid.workloads.selforganising_costs import CostSchedule
+
+__all__ = ["Exchange", "OrganisedNetwork"]
+
+NEWS, REQUEST, SHIFT, PUBLICATION = "topology_news", "link_request", "shift", "publication"
+"""Kinds of messages, as traces name them."""
+
+SHIFT_BYTES = 100
+"""A message of a SHIFT, about; the states that it hands over are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange of links that was carried out."""
+
+    at_us: int
+    path: tuple[str, ...]
+    removed: int
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What has crossed the links since the last sample."""
+
+    messages: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    bytes: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    published: Counter[int] = field(default_factory=Counter)
+
+    def sent(self, source: int, target: int, kind: str, size: int, messages: int = 1) -> None:
+        key = source, target, kind
+        self.messages[key] += messages
+        self.bytes[key] += messages * size
+
+
+class OrganisedNetwork:
+    """A network of brokers, and the tree it makes of itself.
+
+    Args:
+        demand: who wants what.
+        costs: what links and brokers cost, and when that changes.
+        settings: of all brokers.
+        links: the tree at the start, by numbers.
+        slots: turns in an interval.
+        body_bytes: what a publication weighs in samples.
+    """
+
+    def __init__(
+        self,
+        demand: Demand,
+        costs: CostSchedule,
+        settings: TopologySettings,
+        links: Iterable[tuple[int, int]],
+        *,
+        slots: int = 10,
+        body_bytes: int = 100,
+    ) -> None:
+        self._demand = demand
+        self._schedule = costs
+        self._settings = settings
+        self._slots = slots
+        self._body_bytes = body_bytes
+        count = demand.brokers
+        self.names = [broker_name(each) for each in range(count)]
+        self._number = {name: number for number, name in enumerate(self.names)}
+        self.beside: list[set[int]] = [set() for _ in range(count)]
+        """The neighbours of each broker."""
+        for left, right in links:
+            self.beside[left].add(right)
+            self.beside[right].add(left)
+        self.exchanges: list[Exchange] = []
+        """All that were carried out, in order."""
+        self._organisers = [Organiser(name, settings) for name in self.names]
+        self._counts = _Counts()
+        self._ways: dict[tuple[int, ...], list[tuple[int, frozenset[str]]]] = {}
+        self._link_costs, self._processing = costs.links[0][1], costs.processing[0][1]
+        self._retree()
+        self._reprice(0)
+
+    # The tree.
+
+    def _retree(self) -> None:
+        links = [
+            (left, right) for left in range(len(self.beside)) for right in self.beside[left] if left < right
+        ]
+        self.tree = NumberedTree.of_links(len(self.beside), links)
+        """The tree as it is now."""
+        self._ways.clear()
+
+    def _reprice(self, now_us: int) -> None:
+        """Tell every broker what it and its links cost now."""
+        self._link_costs = _latest(self._schedule.links, now_us)
+        self._processing = _latest(self._schedule.processing, now_us)
+        for number in range(len(self.beside)):
+            self._tell_costs(number)
+
+    def _tell_costs(self, number: int) -> None:
+        organiser = self._organisers[number]
+        costs = self._link_costs[number]
+        organiser.processing = float(self._processing[number])
+        organiser.links = {self.names[other]: float(costs[other]) for other in sorted(self.beside[number])}
+
+    # Time.
+
+    def run(self, duration_us: int, sample_us: int, trace: TraceWriter | None = None) -> None:
+        """Play the whole demand; a sample of the links goes into the trace from time to time."""
+        step_us = self._settings.interval_us // self._slots
+        changes = {at_us for at_us, _ in (*self._schedule.links, *self._schedule.processing)} - {0}
+        now_us = slot = 0
+        while now_us < duration_us:
+            now_us = min(now_us + step_us, duration_us)
+            due = sorted(at_us for at_us in changes if at_us < now_us)
+            for at_us in due:
+                # Costs may change within a step: what was published before pays the old ones.
+                self._publish(list(self._demand.until(at_us)), at_us)
+                self._reprice(at_us)
+                changes.discard(at_us)
+            self._publish(list(self._demand.until(now_us)), now_us)
+            if self._settings.policy != "static":
+                self._turn(slot, now_us)
+            slot = (slot + 1) % self._slots
+            if trace is not None and (now_us % sample_us < step_us or now_us == duration_us):
+                self._sample(trace, now_us, sample_us)
+
+    def _publish(self, rows: list[DemandRow], now_us: int) -> None:
+        if not rows:
+            return
+        entered: dict[int, list[np.ndarray]] = {}
+        for row in rows:
+            self._counts.published[row.publisher] += len(row.hashes)
+            if self._settings.policy != "static":
+                for member in row.members:
+                    entered.setdefault(member, []).append(row.hashes)
+        self._count_crossings(rows)
+        for member, hashes in entered.items():
+            self._organisers[member].took_part(np.concatenate(hashes))
+        if self._organisers[0].traffic is not None:
+            for row in rows:
+                for broker, concerns in self._way(row.members):
+                    self._organisers[broker].passed(row.hashes, concerns, now_us)
+
+    def _count_crossings(self, rows: list[DemandRow]) -> None:
+        """Count the links of each delivery tree, in the direction away from the publisher."""
+        tree = self.tree
+        used, _ = tree.crossed(members_matrix([row.members for row in rows], len(self.beside)))
+        publishers = [row.publisher for row in rows]
+        from_below = tree.below[publishers] > 0
+        times = np.array([len(row.hashes) for row in rows])
+        upward, downward = times @ (used & from_below), times @ (used & ~from_below)
+        for lower in np.flatnonzero(upward + downward).tolist():
+            upper = int(tree.parents[lower])
+            for source, target, count in ((upper, lower, downward), (lower, upper, upward)):
+                if count[lower]:
+                    self._counts.sent(source, target, PUBLICATION, self._body_bytes, int(count[lower]))
+
+    def _way(self, members: tuple[int, ...]) -> list[tuple[int, frozenset[str]]]:
+        """Each broker on the delivery tree of a set, and what such a publication means to it."""
+        found = self._ways.get(members)
+        if found is None:
+            used, _ = self.tree.crossed(members_matrix([members], len(self.beside)))
+            concerns: dict[int, set[str]] = {member: {""} for member in members}
+            for lower in np.flatnonzero(used[0]).tolist():
+                upper = int(self.tree.parents[lower])
+                concerns.setdefault(lower, set()).add(self.names[upper])
+                concerns.setdefault(upper, set()).add(self.names[lower])
+            found = self._ways[members] = [(each, frozenset(links)) for each, links in concerns.items()]
+        return found
+
+    # News and requests.
+
+    def _turn(self, slot: int, now_us: int) -> None:
+        for number in range(slot, len(self.beside), self._slots):
+            organiser = self._organisers[number]
+            waiting = organiser.propose_best(now_us)
+            if waiting is not None:
+                self._carry(waiting, now_us)
+            self._spread(number, organiser.announce(), now_us)
+
+    def _spread(self, origin: int, news: TopologyNews, now_us: int) -> None:
+        """Let news travel as far as it goes; then those it came to think about it, the nearest first."""
+        interest = InterestFilter.decoded(news.interest)
+        size = 0 if self._organisers[origin].traffic is not None else _size(news)
+        line: deque[tuple[int, int, TopologyNews]] = deque()
+        reached: list[int] = []
+        for neighbour in sorted(self.beside[origin]):
+            line.append(
+                (origin, neighbour, self._organisers[origin].onward(news, self.names[neighbour], now_us))
+            )
+        while line:
+            source, target, arrived = line.popleft()
+            self._counts.sent(source, target, NEWS, size or _size(arrived))
+            organiser = self._organisers[target]
+            passed_on = organiser.hear(arrived, self.names[source], interest)
+            reached.append(target)
+            if passed_on is not None:
+                for neighbour in sorted(self.beside[target] - {source}):
+                    following = organiser.onward(passed_on, self.names[neighbour], now_us)
+                    line.append((target, neighbour, following))
+        for number in reached:
+            organiser = self._organisers[number]
+            view = organiser.candidate(self.names[origin], now_us)
+            if view is not None:
+                direct = float(self._link_costs[number, origin])
+                request = organiser.propose(self.names[origin], view, direct, now_us)
+                if request is not None:
+                    self._carry(request, now_us)
+
+    def _carry(self, request: LinkRequest, now_us: int) -> None:
+        """Take a request along its path to a verdict, and carry that out."""
+        path = [self._number[step.broker] for step in request.steps]
+        asked: LinkRequest | None = request
+        for source, target in pairwise(path):
+            if asked is None or target not in self.beside[source]:
+                return
+            self._counts.sent(source, target, REQUEST, _size(asked))
+            asked = self._organisers[target].asked(asked, self.names[source], now_us)
+        exchange = self._organisers[path[-1]].verdict(asked) if asked is not None else None
+        if exchange is not None:
+            self._exchange(exchange, path, now_us)
+
+    def _exchange(self, exchange: LinkExchange, path: list[int], now_us: int) -> None:
+        for step in exchange_steps(exchange.path, exchange.removed):
+            moving, old, new = (self._number[name] for name in (step.moving, step.old, step.new))
+            for source, target in ((moving, old), (old, new), (moving, new), (moving, old)):
+                self._counts.sent(source, target, SHIFT, SHIFT_BYTES)
+                self._counts.sent(target, source, SHIFT, SHIFT_BYTES)
+            self.beside[moving] = (self.beside[moving] - {old}) | {new}
+            self.beside[old] -= {moving}
+            self.beside[new] |= {moving}
+        for number in path:
+            self._tell_costs(number)
+            self._organisers[number].exchanged()
+        self.exchanges.append(Exchange(now_us, exchange.path, exchange.removed))
+        self._retree()
+
+    # Samples.
+
+    def _sample(self, trace: TraceWriter, now_us: int, sample_us: int) -> None:
+        counts, names = self._counts, self.names
+        # A sample belongs to the period that it ends; the last one may be shorter.
+        period_us = sample_us if now_us % sample_us == 0 else now_us % sample_us
+        for (source, target, kind), messages in sorted(counts.messages.items()):
+            size = counts.bytes[source, target, kind]
+            trace.link_sample(
+                now_us, period_us, names[source], names[target], "primary", kind, messages, size, 0
+            )
+        for number, published in sorted(counts.published.items()):
+            links = len(self.beside[number])
+            trace.broker_load(
+                now_us, period_us, names[number], 0, published, 0, 0, 0, 0, 0, 0, 0, links=links
+            )
+        self._counts = _Counts()
+
+
+def _latest(epochs: Iterable[tuple[int, np.ndarray]], now_us: int) -> np.ndarray:
+    found = None
+    for at_us, costs in epochs:
+        if at_us <= now_us:
+            found = costs
+    if found is None:
+        raise ValueError("the first epoch of costs begins at 0")
+    return found
+
+
+def _size(message: TopologyNews | LinkRequest) -> int:
+    return len(encode_frames((Frame(1, message),)))  # type: ignore[arg-type]
