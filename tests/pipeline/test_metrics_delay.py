@@ -152,3 +152,22 @@ def test_random_sequences_agree_with_the_histogram_of_the_paper(spark) -> None:
         degree = sum((length - d) * histogram[d] for d in range(length + 1)) / length**2
         expected.append(("", subscriber, publisher, length, length - histogram[0], round(degree, 12)))
     assert rows_of(ordering_degree_by_sequence(arrivals(spark, *orders))) == sorted(expected)
+
+
+def test_a_publication_that_was_sent_again_is_one_and_under_way_since_the_first_time(
+    spark: SparkSession, publication: DataFrame, delivery: DataFrame
+) -> None:
+    # p's client lost A before p 1 was acknowledged, and published it again at B, twice.
+    again = table(
+        spark,
+        "publication",
+        "at_us publisher sequence broker expected",
+        (1_200, "p", 1, "B", 2),
+        (12_000, "p", 1, "B", None),
+    )
+    noted = publication.unionByName(again)
+    for metric in (delivery_delay, delivery_delay_by_pair, delivery_ratio, dht_hops):
+        assert rows_of(metric(noted, delivery)) == rows_of(metric(publication, delivery)), metric.__name__
+    assert rows_of(delivery_ratio(noted, delivery, from_us=1_100)) == rows_of(
+        delivery_ratio(publication, delivery, from_us=1_100)
+    )

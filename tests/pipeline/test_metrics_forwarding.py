@@ -194,3 +194,34 @@ def test_random_traces_agree_with_a_plain_count(spark) -> None:
     assert rows_of(system_yield(hop, delivery, from_us=200, to_us=800)) == [
         (*row[:-1], round(row[-1], 12)) for row in expected
     ]
+
+
+def test_deliveries_from_logs_have_the_hops_that_brought_them_there(
+    spark: SparkSession, hop, delivery
+) -> None:
+    # A log at A, where p 1 and p 2 entered, one at C beside its clients, one at D where nobody else is.
+    from_logs = table(
+        spark,
+        "delivery",
+        "at_us run publisher sequence broker subscriber hops",
+        (3_100, "", "p", 1, "A", "durable:a", -1),
+        (3_200, "", "p", 1, "C", "durable:c", -1),
+        (3_300, "logs", "p", 1, "D", "durable:d", -1),
+        (3_400, "logs", "p", 1, "A", "durable:a", -1),
+    )
+    everywhere = delivery.unionByName(from_logs)
+    arrivals = hop.unionByName(table(spark, "hop", "at_us run publisher sequence source target hops",
+                                     (3_000, "logs", "p", 1, "C", "D", 3)))  # fmt: skip
+    # Hops 0, 0, 1, 2, 3 in the first run; 0 and 3 in the one where all deliveries are from logs.
+    assert rows_of(mean_hops(everywhere, arrivals)) == [("", 5, 1.2, 3), ("logs", 2, 1.5, 3)]
+    assert rows_of(hop_distribution(everywhere, arrivals), "run hops deliveries") == [
+        ("", 0, 2), ("", 1, 1), ("", 2, 1), ("", 3, 1), ("logs", 0, 1), ("logs", 3, 1),
+    ]  # fmt: skip
+    # Without the arrivals nothing is known of p 1 at A, and the other run has no figure at all.
+    assert rows_of(mean_hops(everywhere)) == [("", 4, 1.5, 3)]
+    columns = "run sent deliveries pure_forwarders local_deliveries"
+    assert rows_of(system_yield(arrivals, everywhere), columns) == [("", 6, 3, 2, 2), ("logs", 1, 1, 0, 1)]
+    # D's copy came before the interval, so that its delivery within it is not a local one.
+    assert rows_of(system_yield(arrivals, everywhere, from_us=3_100), columns)[1] == ("logs", 0, 0, 0, 1)
+    series = forwarding_over_time(arrivals, everywhere, period_us=1_000_000)
+    assert rows_of(series, f"{columns} links") == [("", 6, 3, 2, 2, 6), ("logs", 1, 1, 0, 1, 3)]

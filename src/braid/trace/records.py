@@ -86,7 +86,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         _SEQUENCE,
         Column("broker", "string", "The broker that handed it over."),
         Column("subscriber", "string", "The client that it was handed to."),
-        Column("hops", "int16", "Links it has crossed on its way."),
+        Column("hops", "int16", "Links it has crossed on its way; -1: read from a log, which does not say."),
     ),
     "subscription": (
         _AT,

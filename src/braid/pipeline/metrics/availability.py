@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from braid.pipeline.metrics.frames import PUBLICATION, within
+from braid.pipeline.metrics.frames import PUBLICATION, first_published, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -150,7 +150,9 @@ def resumption(
     matched = through.join(
         delivery.select(*PUBLICATION, "broker", "subscriber").distinct(), [*PUBLICATION, "broker"]
     ).join(
-        publication.select(*PUBLICATION, F.col("at_us").alias("published_at_us")), list(PUBLICATION), "left"
+        first_published(publication).select(*PUBLICATION, F.col("at_us").alias("published_at_us")),
+        list(PUBLICATION),
+        "left",
     )
     was_pending = F.coalesce(F.col("published_at_us") < F.col("ended_at_us"), F.lit(True))
     return (

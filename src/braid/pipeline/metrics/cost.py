@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from braid.errors import ConfigurationError
-from braid.pipeline.metrics.frames import PUBLICATION, period_start, within
+from braid.pipeline.metrics.frames import PUBLICATION, first_published, period_start, within
 from braid.pipeline.metrics.overlay import PRIMARY, Tree
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def delivery_tree_cost(
         raise ConfigurationError(
             "a tree is priced at one time: choose the costs of that time, without from_us"
         )
-    published = within(publication, from_us, to_us).select(*PUBLICATION, F.col("broker").alias("root"))
+    published = within(first_published(publication), from_us, to_us).select(
+        *PUBLICATION, F.col("broker").alias("root")
+    )
     interested = delivery.groupBy(*PUBLICATION).agg(F.sort_array(F.collect_set("broker")).alias("targets"))
     trees = (
         published.join(interested, list(PUBLICATION), "left")
@@ -174,7 +176,9 @@ def forwarding_cost(
         `run, notifications, communication_cost, processing_cost, cost`.
     """
     epoch = _epoch(link_costs, broker_costs)
-    entered = within(publication, from_us, to_us).select("run", "broker", F.lit(1).alias("times"), epoch)
+    entered = within(first_published(publication), from_us, to_us).select(
+        "run", "broker", F.lit(1).alias("times"), epoch
+    )
     crossed = within(hop, from_us, to_us).select("run", "source", "target", F.lit(1).alias("times"), epoch)
     return _priced(entered, crossed, link_costs, broker_costs)
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from braid.pipeline.metrics.frames import PUBLICATION, at_brokers, period_start, ratio, within
+from braid.pipeline.metrics.frames import (
+    PUBLICATION,
+    at_brokers,
+    first_published,
+    period_start,
+    ratio,
+    within,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +64,7 @@ def delivery_delay(
 
 
 def _delays(publication: DataFrame, delivery: DataFrame, from_us: int | None, to_us: int | None) -> DataFrame:
-    published = within(publication, from_us, to_us).select(
+    published = within(first_published(publication), from_us, to_us).select(
         *PUBLICATION, F.col("broker").alias("source"), F.col("at_us").alias("published_at_us")
     )
     delivered = at_brokers(delivery).withColumnRenamed("broker", "target")
@@ -127,7 +134,7 @@ def _answered(
     """Each publication whose expectation is known, with the number of brokers that delivered it."""
     delivered = at_brokers(delivery).groupBy(*PUBLICATION).agg(F.count(F.lit(1)).alias("delivered"))
     return (
-        within(publication, from_us, to_us)
+        within(first_published(publication), from_us, to_us)
         .where(F.col("expected").isNotNull())
         .select(*PUBLICATION, "at_us", F.col("expected").cast("long").alias("expected"))
         .join(delivered, list(PUBLICATION), "left")
@@ -155,7 +162,7 @@ def dht_hops(
     """
     paths = at_brokers(delivery).groupBy(*PUBLICATION).agg(F.avg("hops").alias("hops"))
     return (
-        within(publication, from_us, to_us)
+        within(first_published(publication), from_us, to_us)
         .select(*PUBLICATION, "at_us")
         .join(paths, list(PUBLICATION))
         .groupBy("run", period_start(period_us))

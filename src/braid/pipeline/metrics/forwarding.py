@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from braid.pipeline.metrics.frames import PUBLICATION, US_PER_S, at_brokers, period_start, ratio, within
+from braid.pipeline.metrics.frames import (
+    PUBLICATION,
+    US_PER_S,
+    at_brokers,
+    known_hops,
+    period_start,
+    ratio,
+    within,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,18 +36,26 @@ __all__ = [
 
 
 def hop_distribution(
-    delivery: DataFrame, *, from_us: int | None = None, to_us: int | None = None
+    delivery: DataFrame,
+    hop: DataFrame | None = None,
+    *,
+    from_us: int | None = None,
+    to_us: int | None = None,
 ) -> DataFrame:
     """How many deliveries crossed how many links, as counts and as a cumulative distribution.
 
     Multipath paper, section 7 and Figure 9. One path is counted per publication and broker that delivered it;
     what is delivered where it entered crossed no link and has 0 hops. The interval is of delivery times.
+    Deliveries from logs do not say how far they came: `hop` does, and without it they are left out.
 
     Returns:
         `run, hops, deliveries, share, cumulative_share`, in order of `run, hops`.
     """
     counts = (
-        within(at_brokers(delivery), from_us, to_us).groupBy("run", "hops").agg(F.count(F.lit(1)).alias("n"))
+        within(at_brokers(delivery, hop), from_us, to_us)
+        .where(F.col("hops").isNotNull())
+        .groupBy("run", "hops")
+        .agg(F.count(F.lit(1)).alias("n"))
     )
     whole = Window.partitionBy("run")
     so_far = whole.orderBy("hops").rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -53,7 +69,13 @@ def hop_distribution(
     ).orderBy("run", "hops")
 
 
-def mean_hops(delivery: DataFrame, *, from_us: int | None = None, to_us: int | None = None) -> DataFrame:
+def mean_hops(
+    delivery: DataFrame,
+    hop: DataFrame | None = None,
+    *,
+    from_us: int | None = None,
+    to_us: int | None = None,
+) -> DataFrame:
     """The mean number of links that a delivery crossed.
 
     Multipath paper, section 7, Figures 9 and 14. Paths are counted as in `hop_distribution`.
@@ -62,7 +84,8 @@ def mean_hops(delivery: DataFrame, *, from_us: int | None = None, to_us: int | N
         `run, deliveries, mean_hops, hops_max`.
     """
     return (
-        within(at_brokers(delivery), from_us, to_us)
+        within(at_brokers(delivery, hop), from_us, to_us)
+        .where(F.col("hops").isNotNull())
         .groupBy("run")
         .agg(
             F.count(F.lit(1)).alias("deliveries"),
@@ -93,43 +116,51 @@ def system_yield(
     Returns:
         `run, sent, deliveries, pure_forwarders, repeats, local_deliveries, yield`.
     """
-    # One shuffle of narrow rows: arrivals and deliveries meet in one aggregation instead of a join.
-    arrivals = within(hop, from_us, to_us).select(
-        *PUBLICATION,
-        F.col("target").alias("broker"),
-        F.lit(1).alias("arrived"),
-        F.lit(False).alias("delivered"),
-        F.lit(False).alias("local"),
-    )
     within_interval = F.lit(True)
     if from_us is not None:
         within_interval &= F.col("at_us") >= from_us
     if to_us is not None:
         within_interval &= F.col("at_us") < to_us
+    # One shuffle of narrow rows: arrivals and deliveries meet in one aggregation instead of a join.
+    arrivals = hop.select(
+        *PUBLICATION,
+        F.col("target").alias("broker"),
+        within_interval.cast("int").alias("arrived"),
+        F.lit(True).alias("came"),
+        F.lit(False).alias("delivered"),
+        F.lit(False).alias("now"),
+        F.lit(None).cast("int").alias("hops"),
+    )
     deliveries = delivery.select(
         *PUBLICATION,
         "broker",
         F.lit(0).alias("arrived"),
+        F.lit(False).alias("came"),
         F.lit(True).alias("delivered"),
-        ((F.col("hops") == 0) & within_interval).alias("local"),
+        within_interval.alias("now"),
+        F.when(within_interval, known_hops()).alias("hops"),
     )
     places = (
         arrivals.unionByName(deliveries)
         .groupBy(*PUBLICATION, "broker")
         .agg(
             F.sum("arrived").alias("arrived"),
+            F.bool_or("came").alias("came"),
             F.bool_or("delivered").alias("delivered"),
-            F.bool_or("local").alias("local"),
+            F.bool_or("now").alias("now"),
+            F.min("hops").alias("hops"),
         )
     )
     reached = F.col("arrived") > 0
+    # What was read from a log does not say how far it came; it entered here if it never arrived.
+    local = F.col("now") & F.coalesce(F.col("hops") == 0, ~F.col("came"))
     return (
         places.groupBy("run")
         .agg(
             F.sum("arrived").alias("sent"),
             F.count_if(reached & F.col("delivered")).alias("deliveries"),
             F.count_if(reached & ~F.col("delivered")).alias("pure_forwarders"),
-            F.count_if(~reached & F.col("local")).alias("local_deliveries"),
+            F.count_if(~reached & local).alias("local_deliveries"),
         )
         .select(
             "run",
@@ -169,10 +200,18 @@ def forwarding_over_time(
         F.col("target").alias("broker"),
         "at_us",
         F.lit(1).alias("arrived"),
+        F.lit(False).alias("delivered"),
         F.lit(None).cast("int").alias("hops"),
+        F.col("hops").cast("int").alias("links"),
     )
     deliveries = delivery.select(
-        *PUBLICATION, "broker", "at_us", F.lit(0).alias("arrived"), F.col("hops").cast("int").alias("hops")
+        *PUBLICATION,
+        "broker",
+        "at_us",
+        F.lit(0).alias("arrived"),
+        F.lit(True).alias("delivered"),
+        known_hops().alias("hops"),
+        F.lit(None).cast("int").alias("links"),
     )
     places = (
         arrivals.unionByName(deliveries)
@@ -180,10 +219,11 @@ def forwarding_over_time(
         .agg(
             F.min("at_us").alias("at_us"),
             F.sum("arrived").alias("arrived"),
-            F.min("hops").alias("hops"),
+            F.bool_or("delivered").alias("delivered"),
+            F.coalesce(F.min("hops"), F.min("links"), F.lit(0)).alias("hops"),
         )
     )
-    reached, delivered = F.col("arrived") > 0, F.col("hops").isNotNull()
+    reached, delivered = F.col("arrived") > 0, F.col("delivered")
     shifted = within(places, from_us, to_us).withColumn("at_us", F.col("at_us") - start_us)
     return (
         shifted.groupBy("run", period_start(period_us))
@@ -192,7 +232,7 @@ def forwarding_over_time(
             F.count_if(reached & delivered).alias("deliveries"),
             F.count_if(reached & ~delivered).alias("pure_forwarders"),
             F.count_if(~reached).alias("local_deliveries"),
-            F.coalesce(F.sum("hops"), F.lit(0)).alias("links"),
+            F.coalesce(F.sum(F.when(delivered, F.col("hops"))), F.lit(0)).alias("links"),
         )
         .select(
             "run",

@@ -20,6 +20,8 @@ __all__ = [
     "PUBLICATION",
     "US_PER_S",
     "at_brokers",
+    "first_published",
+    "known_hops",
     "period_start",
     "ratio",
     "with_every_period",
@@ -45,16 +47,47 @@ def within(table: DataFrame, from_us: int | None = None, to_us: int | None = Non
     return table
 
 
-def at_brokers(delivery: DataFrame) -> DataFrame:
+def first_published(publication: DataFrame) -> DataFrame:
+    """One row per publication: when and where it was first noted.
+
+    A client that has lost its broker publishes what was not acknowledged again, and the broker it comes to
+    then notes it, too. It is one publication, and it has been under way since the first time.
+    """
+    return publication.groupBy(*PUBLICATION).agg(
+        F.min("at_us").alias("at_us"),
+        F.min_by("broker", "at_us").alias("broker"),
+        F.max("expected").alias("expected"),
+    )
+
+
+def known_hops() -> Column:
+    """`hops` where it says something; rows that were read from a log do not know how far they came."""
+    return F.when(F.col("hops") >= 0, F.col("hops").cast("int"))
+
+
+def at_brokers(delivery: DataFrame, hop: DataFrame | None = None) -> DataFrame:
     """One row per publication and broker that delivered it: when first, and to how many clients.
 
     The multipath paper (section 7) counts brokers, not subscribers: "arrive at brokers with local matching
     subscribers". A broker that serves three subscribers of a publication has delivered it once.
+
+    `hops` is NULL where all deliveries came from logs. With the table `hop` it is known there as well: by how
+    many links the publication arrived, or none if it never did and so entered there.
     """
-    return delivery.groupBy(*PUBLICATION, "broker").agg(
+    delivered = delivery.groupBy(*PUBLICATION, "broker").agg(
         F.min("at_us").alias("at_us"),
-        F.min("hops").cast("int").alias("hops"),
+        F.min(known_hops()).alias("hops"),
         F.count(F.lit(1)).alias("clients"),
+    )
+    if hop is None:
+        return delivered
+    arrived = hop.groupBy(*PUBLICATION, F.col("target").alias("broker")).agg(
+        F.min("hops").cast("int").alias("links")
+    )
+    return (
+        delivered.join(arrived, [*PUBLICATION, "broker"], "left")
+        .withColumn("hops", F.coalesce("hops", "links", F.lit(0)))
+        .drop("links")
     )
 
 

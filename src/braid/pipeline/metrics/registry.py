@@ -110,8 +110,8 @@ def _cost_over_time(
 
 
 _ALL = (
-    Metric("hops", "multipath, Figure 9", ("delivery",), hop_distribution),
-    Metric("mean_hops", "multipath, Figures 9 and 14", ("delivery",), mean_hops),
+    Metric("hops", "multipath, Figure 9", ("delivery", "hop"), hop_distribution),
+    Metric("mean_hops", "multipath, Figures 9 and 14", ("delivery", "hop"), mean_hops),
     Metric("yield", "multipath, Table 2", ("hop", "delivery"), system_yield),
     Metric("yield_over_time", "multipath, Table 2", ("hop", "delivery"), forwarding_over_time),
     Metric("pure_forwarders", "multipath, Table 2", ("hop", "delivery"), pure_forwarders),

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from braid.pipeline.metrics.frames import US_PER_S, period_start, ratio, with_every_period, within
+from braid.pipeline.metrics.frames import (
+    US_PER_S,
+    first_published,
+    period_start,
+    ratio,
+    with_every_period,
+    within,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -128,7 +135,7 @@ def messages_per_match(
         `run, messages, matches, messages_per_match`.
     """
     keys = ["run", "publisher", "sequence"]
-    published = within(publication, from_us, to_us).where(F.col("expected").isNotNull())
+    published = within(first_published(publication), from_us, to_us).where(F.col("expected").isNotNull())
     expected = published.groupBy("run").agg(F.sum(F.col("expected").cast("long")).alias("matches"))
     carried = (
         hop.select(*keys)
