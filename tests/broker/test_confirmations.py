@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def telling(announced: Callable[[Announced], None]) -> Events:
     """Events of which only announcements are heard."""
     events = Events()
-    events.use({kind: (announced,) if kind is Announced else () for kind in EVENTS})
+    hear = (lambda broker, event: announced(event),)
+    events.use({kind: hear if kind is Announced else () for kind in EVENTS}, None)
     return events
 
 

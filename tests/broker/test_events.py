@@ -19,22 +19,25 @@ def test_those_concerned_hear_of_an_event_at_once_and_in_order() -> None:
     events = Events()
     table = dict.fromkeys(EVENTS, ())
     # What the first one causes is heard of before the second one hears of the cause.
-    table[Ready] = (lambda event: events.tell(MapChanged()), lambda event: heard.append("ready"))
-    table[MapChanged] = (lambda event: heard.append("map"),)
-    events.use(table)
+    table[Ready] = (
+        lambda broker, event: events.tell(MapChanged()),
+        lambda broker, event: heard.append(f"{broker} is ready"),
+    )
+    table[MapChanged] = (lambda broker, event: heard.append(f"the map of {broker}"),)
+    events.use(table, "A")
     events.tell(Ready())
-    assert heard == ["map", "ready"]
+    assert heard == ["the map of A", "A is ready"]
 
 
 def test_a_table_that_forgets_an_event_is_refused() -> None:
     table = {kind: () for kind in EVENTS if kind is not Ready}
     with pytest.raises(LocalProtocolError, match="Ready"):
-        Events().use(table)
+        Events().use(table, None)
 
 
 def test_a_table_with_what_is_no_event_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="int"):
-        Events().use({**dict.fromkeys(EVENTS, ()), int: ()})
+        Events().use({**dict.fromkeys(EVENTS, ()), int: ()}, None)
 
 
 def test_every_event_there_is_can_be_told_and_cannot_be_changed() -> None:

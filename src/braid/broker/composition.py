@@ -1,8 +1,7 @@
 """How the handlers of one broker are put together, and who hears of what.
 
 The tables can be read here: which handler gets which message from a client, a link or anybody, and which
-handlers hear of which internal event, in which order. They are made once, when all handlers are there; nobody
-is attached later.
+handlers hear of which internal event, in which order. All brokers have the same; nobody is attached later.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
 from braid.broker.mesh import Mesh
 from braid.broker.operator import Operator
-from braid.broker.parties import Client, SoftLink
+from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
 from braid.broker.reports import Reports, overlay_of, statistics_of
@@ -87,19 +86,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from braid.broker.parties import Link, Party
+    from braid.broker.parties import Party
     from braid.broker.settings import BrokerSettings
     from braid.matching import Matcher
     from braid.protocol.log import StoreState
 
     Handler: TypeAlias = Callable[[Any, Any], None]
-    Handlers: TypeAlias = Mapping[type, Handler]
+    Handlers: TypeAlias = Mapping[type, Callable[["Composition"], Handler]]
 
 __all__ = ["Composition"]
 
 
 class Composition:
     """The handlers of one broker."""
+
+    __slots__ = (
+        "acquaintances",
+        "admission",
+        "completeness",
+        "connections",
+        "delegated",
+        "dialling",
+        "discards",
+        "draining",
+        "durables",
+        "endings",
+        "events",
+        "handshake",
+        "identities",
+        "incarnation",
+        "invariants",
+        "link_states",
+        "links",
+        "liveness",
+        "loads",
+        "maps",
+        "mesh",
+        "neighbours",
+        "operator",
+        "publish",
+        "reachability",
+        "reports",
+        "settings",
+        "soft",
+        "streams",
+        "subscriptions",
+        "tables",
+        "turn",
+        "turns",
+        "unsettled",
+    )
 
     def __init__(
         self,
@@ -130,7 +166,7 @@ class Composition:
         self._make_doors(access or AccessPolicy.open())
         self._make_publications(store is not None, stopwatch)
         self._make_operations()
-        self.events.use(hearers(self))
+        self.events.use(HEARERS, self)
 
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
         """The network around, and what was subscribed and advertised in it."""
@@ -279,7 +315,7 @@ class Composition:
         )
         self.turns = FairQueue(
             turn,
-            handler=Messages(self).handler,
+            handler=self._handler,
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
             changing=self.publish.ways.forget,
@@ -297,6 +333,18 @@ class Composition:
             self.turns,
             self.draining,
         )
+
+    def _handler(self, party: Party, kind: type) -> Handler:
+        """Who handles this kind of message from a party.
+
+        Raises:
+            RemoteProtocolError: it makes no sense there.
+        """
+        special = _OF_PARTIES.get(type(party), _OF_LINKS)
+        handler = _OF_ANYBODY.get(kind) or special.get(kind)
+        if handler is None:
+            raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
+        return handler(self)
 
     def _has_subscribers(self) -> bool:
         return bool(self.durables.logs) or any(client.subscriptions for client in self.connections.clients)
@@ -316,140 +364,144 @@ def topics(
     }
 
 
-def hearers(broker: Composition) -> Mapping[type[told.Event], Sequence[Callable[[Any], None]]]:
-    """Who hears of which event, in which order."""
-    return {
-        # Connections.
-        told.Entered: (broker.draining.entered,),
-        told.ConnectionEnded: (
-            lambda event: broker.publish.ways.forget(),
-            lambda event: broker.turns.forget(event.connection),
-        ),
-        told.LinkLost: (broker.links.lost,),
-        told.SoftLinkEnded: (broker.mesh.ended,),
-        told.ClientLeft: (
-            broker.durables.client_left,
-            broker.subscriptions.client_left,
-            broker.handshake.left,
-            broker.turn.client_left,
-            broker.publish.client_left,  # what it published goes its way
-        ),
-        told.Detached: (broker.links.left,),
-        told.DialFailed: (broker.dialling.failed, broker.mesh.dial_failed),
-        # Links.
-        told.LinkBegun: (
-            broker.maps.meet,
-            broker.loads.begin_anew,
-            broker.mesh.make_room,  # by the loads, before the map shows whose place it takes
-            broker.link_states.begin_anew,
-            broker.maps.changed,
-            broker.link_states.tell_neighbour,
-            broker.subscriptions.synchronise,
-        ),
-        told.LinkOpening: (broker.subscriptions.drop_stale, broker.maps.complete),
-        told.InterestKnown: (broker.acquaintances.known,),
-        told.CaughtUp: (broker.links.tell_reach,),
-        told.TrackLost: (broker.links.track_lost,),
-        told.LinkRemoved: (
-            broker.subscriptions.remove_link,
-            broker.maps.lose,
-            broker.link_states.changed,
-        ),
-        told.NeighbourGone: (broker.acquaintances.gone,),
-        told.CopyStranded: (broker.delegated.stranded,),
-        told.ReachChanged: (
-            broker.subscriptions.links_changed,
-            broker.link_states.look_again,
-            broker.delegated.look_again,
-        ),
-        told.Ready: (
-            broker.delegated.look_again,
-            lambda event: broker.publish.release_all(broker.connections.clients),
-        ),
-        # Publications and subscriptions.
-        told.LeftOut: (broker.discards.left_out,),
-        told.Advertised: (lambda event: broker.publish.release(event.client),),
-        told.Installed: (broker.subscriptions.installed, broker.durables.installed),
-        told.NotInstalled: (broker.subscriptions.not_installed, broker.durables.not_installed),
-        told.Announced: (broker.subscriptions.announced, broker.links.announced),
-        told.AnythingExpected: (broker.publish.expected,),
-        told.NeighboursTold: (broker.completeness.tell,),
-        # Maps and soft links.
-        told.MapChanged: (
-            broker.link_states.name_again,
-            broker.loads.keep_those_in_sight,
-            broker.maps.tell_neighbours,
-            broker.mesh.map_changed,
-            broker.mesh.rebuild,  # when it is known which soft links stay
-            broker.delegated.look_again,
-        ),
-        told.SoftLinksChanged: (broker.mesh.rebuild, broker.link_states.changed),
-        told.SoftLinkLost: (broker.publish.back_to_the_tree,),
-    }
+HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
+    # Connections.
+    told.Entered: (lambda broker, event: broker.draining.entered(event),),
+    told.ConnectionEnded: (
+        lambda broker, event: broker.publish.ways.forget(),
+        lambda broker, event: broker.turns.forget(event.connection),
+    ),
+    told.LinkLost: (lambda broker, event: broker.links.lost(event),),
+    told.SoftLinkEnded: (lambda broker, event: broker.mesh.ended(event),),
+    told.ClientLeft: (
+        lambda broker, event: broker.durables.client_left(event),
+        lambda broker, event: broker.subscriptions.client_left(event),
+        lambda broker, event: broker.handshake.left(event),
+        lambda broker, event: broker.turn.client_left(event),
+        lambda broker, event: broker.publish.client_left(event),  # what it published goes its way
+    ),
+    told.Detached: (lambda broker, event: broker.links.left(event),),
+    told.DialFailed: (
+        lambda broker, event: broker.dialling.failed(event),
+        lambda broker, event: broker.mesh.dial_failed(event),
+    ),
+    # Links.
+    told.LinkBegun: (
+        lambda broker, event: broker.maps.meet(event),
+        lambda broker, event: broker.loads.begin_anew(event),
+        lambda broker, event: broker.mesh.make_room(
+            event
+        ),  # by the loads, before the map shows whose place it takes
+        lambda broker, event: broker.link_states.begin_anew(event),
+        lambda broker, event: broker.maps.changed(event),
+        lambda broker, event: broker.link_states.tell_neighbour(event),
+        lambda broker, event: broker.subscriptions.synchronise(event),
+    ),
+    told.LinkOpening: (
+        lambda broker, event: broker.subscriptions.drop_stale(event),
+        lambda broker, event: broker.maps.complete(event),
+    ),
+    told.InterestKnown: (lambda broker, event: broker.acquaintances.known(event),),
+    told.CaughtUp: (lambda broker, event: broker.links.tell_reach(event),),
+    told.TrackLost: (lambda broker, event: broker.links.track_lost(event),),
+    told.LinkRemoved: (
+        lambda broker, event: broker.subscriptions.remove_link(event),
+        lambda broker, event: broker.maps.lose(event),
+        lambda broker, event: broker.link_states.changed(event),
+    ),
+    told.NeighbourGone: (lambda broker, event: broker.acquaintances.gone(event),),
+    told.CopyStranded: (lambda broker, event: broker.delegated.stranded(event),),
+    told.ReachChanged: (
+        lambda broker, event: broker.subscriptions.links_changed(event),
+        lambda broker, event: broker.link_states.look_again(event),
+        lambda broker, event: broker.delegated.look_again(event),
+    ),
+    told.Ready: (
+        lambda broker, event: broker.delegated.look_again(event),
+        lambda broker, event: broker.publish.release_all(broker.connections.clients),
+    ),
+    # Publications and subscriptions.
+    told.LeftOut: (lambda broker, event: broker.discards.left_out(event),),
+    told.Advertised: (lambda broker, event: broker.publish.release(event.client),),
+    told.Installed: (
+        lambda broker, event: broker.subscriptions.installed(event),
+        lambda broker, event: broker.durables.installed(event),
+    ),
+    told.NotInstalled: (
+        lambda broker, event: broker.subscriptions.not_installed(event),
+        lambda broker, event: broker.durables.not_installed(event),
+    ),
+    told.Announced: (
+        lambda broker, event: broker.subscriptions.announced(event),
+        lambda broker, event: broker.links.announced(event),
+    ),
+    told.AnythingExpected: (lambda broker, event: broker.publish.expected(event),),
+    told.NeighboursTold: (lambda broker, event: broker.completeness.tell(event),),
+    # Maps and soft links.
+    told.MapChanged: (
+        lambda broker, event: broker.link_states.name_again(event),
+        lambda broker, event: broker.loads.keep_those_in_sight(event),
+        lambda broker, event: broker.maps.tell_neighbours(event),
+        lambda broker, event: broker.mesh.map_changed(event),
+        lambda broker, event: broker.mesh.rebuild(event),  # when it is known which soft links stay
+        lambda broker, event: broker.delegated.look_again(event),
+    ),
+    told.SoftLinksChanged: (
+        lambda broker, event: broker.mesh.rebuild(event),
+        lambda broker, event: broker.link_states.changed(event),
+    ),
+    told.SoftLinkLost: (lambda broker, event: broker.publish.back_to_the_tree(event),),
+}
+"""Who hears of which event, in which order."""
 
 
-class Messages:
-    """Who handles which message."""
-
-    def __init__(self, broker: Composition) -> None:
-        self._of_anybody: Handlers = {
-            Ping: broker.liveness.pinged,
-            Pong: _each_of(broker.liveness.answered, broker.loads.answered),
-            LinkState: broker.link_states.hear,
-            Settled: broker.turn.settled_apart,
-            Acknowledgement: broker.turn.acknowledged,
-            Goodbye: broker.endings.goodbye,
-            Refused: broker.endings.refused,
-        }
-        self._of_clients: Handlers = {
-            Subscribe: broker.subscriptions.subscribe_client,
-            Unsubscribe: broker.streams.unsubscribe,
-            Separate: broker.streams.separate,
-            Advertise: broker.subscriptions.advertise_client,
-            Unadvertise: broker.subscriptions.unadvertise_client,
-            SubscribeDurable: broker.durables.subscribe,
-            Acknowledge: broker.durables.acknowledge,
-            Replay: broker.durables.replay,
-            DropDurable: broker.durables.drop,
-            CreateDurable: broker.durables.owners.create,
-            LogStatus: broker.durables.owners.status,
-            AcknowledgeDurable: broker.durables.owners.acknowledge,
-            PinLog: broker.durables.owners.pin,
-            StopReading: broker.durables.stop,
-            Ask: broker.operator.ask,
-        }
-        self._of_soft_links: Handlers = {
-            PublishDiscarded: broker.discards.further_on,
-            PublishRefused: broker.discards.further_on,
-        }
-        self._of_links: Handlers = {
-            Unsubscribe: broker.subscriptions.unsubscribe_link,
-            Advertise: broker.subscriptions.advertise_link,
-            Unadvertise: broker.subscriptions.unadvertise_link,
-            Done: broker.subscriptions.done,
-            Failed: broker.subscriptions.failed,
-            SyncBegin: broker.links.sync_begins,
-            TablesComplete: broker.links.tables_complete,
-            TablesIncomplete: broker.links.tables_incomplete,
-            Reach: broker.links.reaches,
-            Nearby: broker.maps.hear_nearby,
-            Loads: broker.loads.hear,
-            Introduction: broker.acquaintances.introduced,
-            SoftWord: broker.handshake.heard_word,
-            **self._of_soft_links,
-        }
-
-    def handler(self, party: Party, kind: type) -> Handler:
-        """Who handles this kind of message from a party.
-
-        Raises:
-            RemoteProtocolError: it makes no sense there.
-        """
-        special = {Client: self._of_clients, SoftLink: self._of_soft_links}.get(type(party), self._of_links)
-        handler = self._of_anybody.get(kind) or special.get(kind)
-        if handler is None:
-            raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
-        return handler
+_OF_ANYBODY: Handlers = {
+    Ping: lambda broker: broker.liveness.pinged,
+    Pong: lambda broker: _each_of(broker.liveness.answered, broker.loads.answered),
+    LinkState: lambda broker: broker.link_states.hear,
+    Settled: lambda broker: broker.turn.settled_apart,
+    Acknowledgement: lambda broker: broker.turn.acknowledged,
+    Goodbye: lambda broker: broker.endings.goodbye,
+    Refused: lambda broker: broker.endings.refused,
+}
+_OF_CLIENTS: Handlers = {
+    Subscribe: lambda broker: broker.subscriptions.subscribe_client,
+    Unsubscribe: lambda broker: broker.streams.unsubscribe,
+    Separate: lambda broker: broker.streams.separate,
+    Advertise: lambda broker: broker.subscriptions.advertise_client,
+    Unadvertise: lambda broker: broker.subscriptions.unadvertise_client,
+    SubscribeDurable: lambda broker: broker.durables.subscribe,
+    Acknowledge: lambda broker: broker.durables.acknowledge,
+    Replay: lambda broker: broker.durables.replay,
+    DropDurable: lambda broker: broker.durables.drop,
+    CreateDurable: lambda broker: broker.durables.owners.create,
+    LogStatus: lambda broker: broker.durables.owners.status,
+    AcknowledgeDurable: lambda broker: broker.durables.owners.acknowledge,
+    PinLog: lambda broker: broker.durables.owners.pin,
+    StopReading: lambda broker: broker.durables.stop,
+    Ask: lambda broker: broker.operator.ask,
+}
+_OF_SOFT_LINKS: Handlers = {
+    PublishDiscarded: lambda broker: broker.discards.further_on,
+    PublishRefused: lambda broker: broker.discards.further_on,
+}
+_OF_LINKS: Handlers = {
+    Unsubscribe: lambda broker: broker.subscriptions.unsubscribe_link,
+    Advertise: lambda broker: broker.subscriptions.advertise_link,
+    Unadvertise: lambda broker: broker.subscriptions.unadvertise_link,
+    Done: lambda broker: broker.subscriptions.done,
+    Failed: lambda broker: broker.subscriptions.failed,
+    SyncBegin: lambda broker: broker.links.sync_begins,
+    TablesComplete: lambda broker: broker.links.tables_complete,
+    TablesIncomplete: lambda broker: broker.links.tables_incomplete,
+    Reach: lambda broker: broker.links.reaches,
+    Nearby: lambda broker: broker.maps.hear_nearby,
+    Loads: lambda broker: broker.loads.hear,
+    Introduction: lambda broker: broker.acquaintances.introduced,
+    SoftWord: lambda broker: broker.handshake.heard_word,
+    **_OF_SOFT_LINKS,
+}
+_OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
 
 
 def _each_of(*handlers: Handler) -> Handler:

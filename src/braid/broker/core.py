@@ -53,6 +53,42 @@ TIDY_PAUSE_US = 1_000
 class BrokerCore:
     """One broker."""
 
+    __slots__ = (
+        "_admission",
+        "_calm",
+        "_completeness",
+        "_connections",
+        "_delegated",
+        "_dialling",
+        "_draining",
+        "_durables",
+        "_endings",
+        "_handshake",
+        "_invariants",
+        "_link_states",
+        "_links",
+        "_liveness",
+        "_loads",
+        "_maps",
+        "_matcher",
+        "_mesh",
+        "_publish",
+        "_reports",
+        "_review_at_us",
+        "_soft",
+        "_sources",
+        "_store_work",
+        "_story",
+        "_streams",
+        "_subscriptions",
+        "_tidy_at_us",
+        "_turn",
+        "_turns",
+        "_ways",
+        "incarnation",
+        "settings",
+    )
+
     def __init__(
         self,
         settings: BrokerSettings,

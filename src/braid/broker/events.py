@@ -1,10 +1,9 @@
 """What the handlers of one broker tell each other: internal events, and who hears of them.
 
 A handler that has changed something tells what has happened, and does not know who cares. Who hears of it,
-and in which order, is one table (`composition.py`), which is made when the broker is put together and never
-changes. Those who hear of an event are called at once, within the same turn; what they cause themselves is
-told before the next one hears of the first. A question is no event: whoever has one is given the answerer
-when it is made.
+and in which order, is one table (`composition.py`), which is the same for all brokers and never changes.
+Those who hear of an event are called at once, within the same turn; what they cause themselves is told before
+the next one hears of the first. A question is no event: whoever has one is given the answerer when it is made.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ __all__ = [
     "Entered",
     "Event",
     "Events",
+    "Hearer",
     "Installed",
     "InterestKnown",
     "LeftOut",
@@ -288,16 +288,22 @@ Event: TypeAlias = (
 
 EVENTS: tuple[type[Event], ...] = Event.__args__
 
+Hearer: TypeAlias = "Callable[[Any, Any], None]"
+"""Has a handler of a broker hear of an event: it is called with all handlers of one broker, and the event."""
+
 
 class Events:
     """Tells handlers what has happened."""
 
-    def __init__(self) -> None:
-        self.table: dict[type, tuple[Callable[[Any], None], ...]] = {}
-        """Who hears of which event, in order."""
+    __slots__ = ("_broker", "table")
 
-    def use(self, table: Mapping[type[Event], Sequence[Callable[[Any], None]]]) -> None:
-        """The broker is put together: these hear of events from now on.
+    def __init__(self) -> None:
+        self.table: Mapping[type, Sequence[Hearer]] = {}
+        """Who hears of which event, in order. All brokers have the same."""
+        self._broker: Any = None
+
+    def use(self, table: Mapping[type[Event], Sequence[Hearer]], broker: Any) -> None:
+        """The broker is put together: these of its handlers hear of events from now on.
 
         Raises:
             LocalProtocolError: the table is not about exactly the events there are.
@@ -305,9 +311,10 @@ class Events:
         if table.keys() != set(EVENTS):
             names = sorted(kind.__name__ for kind in table.keys() ^ set(EVENTS))
             raise LocalProtocolError(f"the table of events does not fit the events there are: {names}")
-        self.table = {kind: tuple(hearers) for kind, hearers in table.items()}
+        self.table = table
+        self._broker = broker
 
     def tell(self, event: Event) -> None:
         """Something has happened: all who are concerned hear of it, in the order of the table."""
         for hear in self.table[type(event)]:
-            hear(event)
+            hear(self._broker, event)

@@ -54,7 +54,10 @@ class Invariants:
         self._soft = soft
         self._turns = turns
         self._draining = draining
-        self._all: tuple[Callable[[], Iterator[str]], ...] = (
+
+    def violations(self) -> list[str]:
+        """What is wrong; nothing if all is well."""
+        invariants: tuple[Callable[[], Iterator[str]], ...] = (
             self._channels,
             self._greeted,
             self._credit,
@@ -72,10 +75,7 @@ class Invariants:
             self._lines,
             self._deadlines,
         )
-
-    def violations(self) -> list[str]:
-        """What is wrong; nothing if all is well."""
-        return [found for invariant in self._all for found in invariant()]
+        return [found for invariant in invariants for found in invariant()]
 
     def _parties(self) -> list[Party]:
         return [*self._links.links.values(), *self._soft.all(), *self._connections.clients]
