@@ -485,10 +485,10 @@ def test_sending_is_what_offering_and_taking_would_have_done(steps: list[tuple[s
         for channel in (usual, quick):
             if step == "publish":
                 batch = batch_of(number, size, care=False)
-                found = channel.send([(batch, None)]) if channel is quick else []
-                if not found:
+                frame = channel.send(batch, None) if channel is quick else None
+                if frame is None:
                     channel.offer(batch)
-                    found = channel.take()
+                found = [frame] if frame is not None else channel.take()
             else:
                 if step == "message":
                     channel.offer(Done(number, ""))

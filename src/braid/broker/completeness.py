@@ -54,15 +54,17 @@ class Completeness:
 
     def tell(self, _: Event | None = None) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
-        unknown = sum(link.unknown for link in self._links.values())
+        unknown = sum([link.unknown for link in self._links.values()])
         # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
         # would forget those behind one that is away.
         unmet = bool(self._reachability.unmet())
         for link in self._links.values():
             complete = not unmet and unknown == link.unknown
-            if complete and not link.told_complete and self._tables.telling(link.name):
+            if complete == link.told_complete:
+                continue
+            if complete and self._tables.telling(link.name):
                 continue  # not everything has been said yet
-            if link.agreed and link.channel.connected and complete != link.told_complete:
+            if link.agreed and link.channel.connected:
                 link.told_complete = complete
                 self._turn.tell(link, TablesComplete() if complete else TablesIncomplete())
         self._review_readiness()

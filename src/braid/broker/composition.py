@@ -6,7 +6,6 @@ handlers hear of which internal event, in which order. All brokers have the same
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
@@ -171,7 +170,7 @@ class Composition:
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
         """The network around, and what was subscribed and advertised in it."""
         settings, turn, events, neighbours = self.settings, self.turn, self.events, self.neighbours
-        self.dialling = Dialling(settings, turn, random.Random(seed), neighbours)
+        self.dialling = Dialling(settings, turn, seed, neighbours)
         self.reachability = Reachability(turn, neighbours, self.dialling)
         self.maps = Maps(turn, neighbours, self.reachability, events)
         self.tables = RoutingTables(matcher, self.maps.anchor_for)

@@ -336,11 +336,11 @@ class BrokerCore:
                 self._endings.broken(party.connection, code, reason)
                 self._delegated.leave(party)
         for party in parties:
-            for stream in self._turn.stalled(party):
+            for stream in () if party.is_broker else self._turn.stalled(party):
                 if party.connection is not None:
                     self._ways.forget()
                     self._streams.give_up(stream)
-        if any(link.down for link in self._links.links.values()):
+        if self._links.holding and any(link.down for link in self._links.links.values()):
             self._ways.forget()
         self._links.review_waiting()
         self._completeness.tell()

@@ -278,6 +278,8 @@ class DelegatedCopies:
 
     def look_again(self, _: Event | None = None) -> None:
         """The map has changed, or time has passed: perhaps they are in sight now, or waited for no more."""
+        if not (self._out_of_sight or self._bottleneck.held_up):
+            return
         waiting, self._out_of_sight = self._out_of_sight, []
         self._out_of_sight_bytes = 0
         for batch, care, since_us in waiting:

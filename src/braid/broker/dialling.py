@@ -7,12 +7,12 @@ neighbour that was met before is the one who speaks in its name.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from braid.protocol.effects import Dial
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
     from braid.broker.events import DialFailed
@@ -44,7 +44,7 @@ class Dialling:
         self,
         settings: BrokerSettings,
         turn: Turn,
-        random: random.Random,
+        seed: int,
         links: Mapping[str, Link],
     ) -> None:
         self.neighbours = {address: Neighbour(address) for address in settings.neighbours}
@@ -52,7 +52,9 @@ class Dialling:
         """When the next attempt is due."""
         self._settings = settings
         self._turn = turn
-        self._random = random
+        self._seed = seed
+        self._random: Random | None = None
+        """Made when it is needed: it weighs a twentieth of all the rest of an idle broker."""
         self._links = links
         self._verifying: dict[str, str] = {}
         """Addresses that are dialled to see who is there, with who should be."""
@@ -104,6 +106,8 @@ class Dialling:
         doubled = max(self._settings.redial_us_min, neighbour.pause_us * 2)
         neighbour.pause_us = min(doubled, self._settings.redial_us_max)
         # Some chance keeps many brokers from knocking at the same moment.
+        if self._random is None:
+            self._random = Random(self._seed)
         pause_us = round(neighbour.pause_us * self._random.uniform(0.75, 1.25))
         neighbour.dial_at_us = self._turn.now_us + pause_us
         self._review()

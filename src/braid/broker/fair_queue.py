@@ -191,6 +191,8 @@ class FairQueue:
 
     def review(self) -> None:
         """Go on not reading from those in line. So they are not silent, and hear that we are there."""
+        if not self.waiting:
+            return
         now_us = self._turn.now_us
         for connection, line in self.waiting.items():
             self._turn.effect(Pause(connection, self._rest_us))

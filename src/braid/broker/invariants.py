@@ -97,6 +97,8 @@ class Invariants:
         for party in self._parties():
             if party.connection is not None and self._connections.parties.get(party.connection) is not party:
                 yield f"{party} has connection {party.connection}, which is not its own"
+            if party.connection is not None and (party.outside or party.again):
+                yield f"{party} is connected, and something that goes before all else was not written"
 
     def _clients(self) -> Iterator[str]:
         for client in self._connections.clients:

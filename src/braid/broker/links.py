@@ -413,6 +413,8 @@ class Links:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
         oldest_us = self._turn.now_us - self._settings.recovery_us_max
         for link in self.links.values():
+            if link.stage is LinkStage.OPEN:
+                continue
             overdue = link.since_us <= oldest_us
             if overdue and link.holding and not link.channel.passing:
                 # Whatever is not acknowledged delivery waits no longer for those behind this neighbour

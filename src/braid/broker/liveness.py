@@ -85,7 +85,7 @@ class Liveness:
             connection = party.connection
             if connection is None:
                 continue
-            if isinstance(party, (Link, SoftLink)):
+            if party.is_broker:
                 self._watches[connection] = watches.get(connection) or _Watch(now_us)
             silent_us = now_us - party.heard_at_us
             if silent_us > 3 * heartbeat_us:

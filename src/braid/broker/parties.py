@@ -35,6 +35,7 @@ __all__ = [
     "CLASSES",
     "FREE",
     "ON_TREE",
+    "TO_LINKS",
     "Client",
     "ClientDestination",
     "Link",
@@ -51,6 +52,8 @@ BROKER_CLASSES = 2
 
 # The delivery classes of a client's subscriptions, by what they choose for the moment they fall behind.
 CLASSES = {"block": 1, "drop_oldest": 2, "disconnect": 3}
+# Where receivers come with their delivery classes: these are links.
+TO_LINKS = -1
 
 
 def class_of(when_full: str) -> int | None:

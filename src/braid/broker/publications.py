@@ -94,6 +94,7 @@ class Publications:
         self._links = links
         self._mesh = mesh
         self._delegated = delegated
+        self._delivered_for_sets = delegated.delivered
         self._is_new = self.seen.is_new
         self._refusals = Refusals(turn)
         self._left_behind: list[Client] = []
@@ -108,33 +109,36 @@ class Publications:
 
         Otherwise nothing has happened yet, and False is returned: several batches may be too much for a turn.
         """
-        batch: Any = frames[0][1] if len(frames) == 1 else None
+        if len(frames) != 1:
+            return False
+        frame = frames[0]
+        batch: Any = frame[1]
         client = source.client
         if type(batch) is not PublicationBatch or (
             client is not None and (client.unrouted or not source.simple)
         ):
             return False
-        way = None
-        if client is None and batch.count == 1 and not (batch.flags or batch.route):
-            # Mostly its way is known from others that match the same.
-            way = source.ways.get(batch.memo)
         party = source.party
         channel = source.channel
-        self._turn.now_us = party.heard_at_us = now_us
+        turn = self._turn
+        turn.now_us = party.heard_at_us = now_us
         party.pinged = False  # as `heard` does it, without the call
-        if way is None or batch.hops >= self._hops_max:
+        single = client is None and batch.count == 1 and not (batch.flags or batch.route)
+        if not single or batch.hops >= self._hops_max:
             self._arrived(source, frames)
-        elif channel.accept(frames[0]):
+        elif channel.accept_batch(frame[0], batch):
             if self._is_new(batch.publisher, batch.first):
-                way.uses += 1
-                for links, _ in way.links:
-                    self._turn.pass_on(links, ((batch.onward(), None),), party)
-                if way.more:
-                    self._follow_further(party, ((batch, None),), way)
+                # Mostly its way is known from others that match the same.
+                way = source.ways.get(batch.memo)
+                if way is not None and way.receivers and self._delivered_for_sets.empty:
+                    way.uses += 1
+                    turn.pass_on_one(way.receivers, batch, party)
+                else:
+                    self._go(source, ((batch, None),))
             else:
                 self._new_part(party, batch, np.empty(0, np.int64), None)
         if channel.due or not channel.telling or party.line.waiting:
-            self._turn.arrived(party)
+            turn.arrived(party)
         else:
             channel.settled = channel.received
         return True
@@ -503,7 +507,7 @@ class Publications:
 
         `delegated`: they came for a set of brokers, so that they are known to be new here.
         """
-        may_be_known = not delegated and len(self._delegated.delivered) > 0
+        may_be_known = not (delegated or self._delivered_for_sets.empty)
         counters = self._turn.counters
         for clients, number, rows in way.clients:
             some = arrivals if rows is None else chosen_rows(arrivals, rows)

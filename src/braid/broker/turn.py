@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.events import LeftOut
-from braid.broker.parties import CLASSES, FREE, Client, ClientDestination, Party
+from braid.broker.parties import CLASSES, FREE, TO_LINKS, Client, ClientDestination, Party
 from braid.broker.quotas import Quotas
 from braid.broker.settling import Settlement
 from braid.errors import RequestRefusedError
@@ -92,10 +92,10 @@ class Turn:
         self.now_us = 0
         self.effects: list[Effect] = []
         """What this turn leads to so far, in order."""
-        # Then what a channel keeps to send it again is a bound for what waits in it, too.
-        self._roomy = settings.link_queue_bytes_max >= max(
+        self.roomy = settings.link_queue_bytes_max >= max(
             settings.link.resend_bytes_max, settings.client.resend_bytes_max
         )
+        """Whether what a channel keeps to send it again is a bound for what waits in it, too."""
         self._changed: dict[Party, None] = {}
         self.unacknowledged: dict[Party, None] = {}
         """Those who are told in a while how far what they sent has come."""
@@ -206,16 +206,45 @@ class Turn:
             frames: list[Frame] = []
             # What was said outside the channel, and what is said again, goes first.
             if connection is not None and not (party.outside or party.again):
-                frames = channel.send(copies)
+                for batch, pending in copies:
+                    frame = channel.send(batch, pending)
+                    if frame is None:
+                        break
+                    frames.append(frame)
                 if frames:
                     self.effects.append(Send(connection, frames))
             if len(frames) < len(copies):
                 for batch, pending in copies[len(frames) :]:
                     channel.offer(batch, pending)
                 self._changed[party] = None
-            elif not channel.unsettled_bytes and self._roomy:
+            elif not channel.unsettled_bytes and self.roomy:
                 continue  # too little was sent for the bound to matter
             self._bound(party, copies[0][0].target, source, source_class)
+
+    def pass_on_one(
+        self, receivers: Sequence[tuple[Sequence[Party], int]], batch: PublicationBatch, source: Party
+    ) -> None:
+        """Send one publication, which nobody waits for, to links and clients, at the beginning of a turn.
+
+        It is what most turns do, so this is `pass_on` for those who have nothing in the way, such as a line
+        of others before it. The others get it as usual.
+        """
+        effects = self.effects
+        for parties, number in receivers:
+            if number == TO_LINKS:
+                copy = batch.onward()
+            else:
+                copy = batch.delivery(number)
+                self.counters.delivered += len(parties)
+            for party in parties:
+                channel = party.channel
+                connection = party.connection
+                if connection is not None and self.roomy and not channel.unsettled_bytes:
+                    frame = channel.send(copy, None)
+                    if frame is not None:
+                        effects.append(Send(connection, (frame,)))
+                        continue
+                self.pass_on((party,), ((copy, None),), source, batch.target)
 
     def _bound(self, party: Party, target: int, source: Party | None, source_class: int) -> None:
         """Keep what waits for a party within its bound."""
@@ -353,7 +382,16 @@ class Turn:
     # The end of a turn.
 
     def collect(self) -> list[Effect]:
-        """Everything this turn leads to."""
+        """Everything this turn leads to; before the next deadline, no acknowledgement is overdue."""
+        if self.now_us >= self.deadline_us:
+            self._acknowledge_overdue()
+        if self._changed:
+            self._write_changed()
+        effects = self.effects
+        self.effects = []
+        return effects
+
+    def _acknowledge_overdue(self) -> None:
         if self.acknowledge_at_us is not None and self.now_us >= self.acknowledge_at_us:
             self.acknowledge_at_us = None
             overdue, self.unacknowledged = self.unacknowledged, {}
@@ -362,6 +400,8 @@ class Turn:
                 frames = self._to_write(party, acknowledge=True)
                 if frames and party.connection is not None:
                     self.effects.append(Send(party.connection, frames))
+
+    def _write_changed(self) -> None:
         while self._changed:
             changed, self._changed = self._changed, {}
             # What else there is to say goes with publications that are on their way.
@@ -375,8 +415,6 @@ class Turn:
                         send.frames = [*send.frames, *frames]
                     else:
                         self.effects.append(Send(party.connection, frames))
-        effects, self.effects = self.effects, []
-        return effects
 
     def _report_left_out(self, party: Party) -> None:
         """Publications can never be sent to a party: nobody waits for that, and the operator hears of it."""

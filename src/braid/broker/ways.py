@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from braid.broker.parties import Client, ClientDestination
+from braid.broker.parties import TO_LINKS, Client, ClientDestination
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
@@ -48,7 +48,19 @@ Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 class Way:
     """Who gets which publications."""
 
-    __slots__ = ("clients", "forwarded", "kept", "links", "logs", "meant", "more", "rows", "sets", "uses")
+    __slots__ = (
+        "clients",
+        "forwarded",
+        "kept",
+        "links",
+        "logs",
+        "meant",
+        "more",
+        "receivers",
+        "rows",
+        "sets",
+        "uses",
+    )
 
     def __init__(
         self,
@@ -74,11 +86,20 @@ class Way:
         """How many copies go to links, those for sets not counted."""
         self.more = bool(sets or clients or logs)
         """Whether there is more to do than to pass them on to links."""
+        self.receivers: tuple[tuple[Sequence[Party], int], ...] = ()
+        """All who get it, clients with their delivery classes; only if it is remembered and they are all."""
         self.kept = False
         """Whether it is remembered for others that match the same."""
         self.rows = rows
         self.uses = 0
         """How often it was gone and is not in the broker's counters yet."""
+
+    def remember(self) -> None:
+        """It is the way of a single publication that others may go, too."""
+        self.kept = True
+        if not (self.logs or self.sets):
+            to_links = [(parties, TO_LINKS) for parties, _ in self.links]
+            self.receivers = (*to_links, *[(parties, number) for parties, number, _ in self.clients])
 
     def _who(self) -> tuple[object, ...]:
         return (self.links, self.clients, self.logs, self.sets, self.meant)
@@ -215,7 +236,7 @@ class Ways:
         if source.party.connection is None:
             return found
         way = ways[batch.memo] = source.different.setdefault(found, found)
-        way.kept = True
+        way.remember()
         return way
 
     def here(self, arrivals: Sequence[Arrival]) -> Way:

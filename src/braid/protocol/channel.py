@@ -249,34 +249,31 @@ class Channel(Waiting[Care]):
             held_publishers.add(body.publisher)
         return body.publisher in held_publishers
 
-    def send(self, copies: Sequence[tuple[PublicationBatch, Care | None]]) -> list[Frame]:
-        """Send publications of one class past an empty line, as far as nothing holds them up.
-
-        What is left of them is to be offered. Each comes with who waits for it.
-        """
-        frames: list[Frame] = []
-        for batch, care in copies:
-            size = batch.size
-            if size > self._at_once_bytes and size > self._find_at_once_bytes():
-                break
-            if batch.target:
-                found = self._sending.get(batch.target)
-                if found is None:
-                    break
-                sending = found
-            else:
-                sending = self._plain_sending
-            under_way = self.unacknowledged_bytes + size
-            if size > sending.room or under_way > self._resend_bytes_max:
-                break
-            sending.room -= size
-            self.unacknowledged_bytes = under_way
-            self._sent = sequence = self._sent + 1
-            self._unacknowledged.append(batch)
-            if care is not None:
-                self._cares[sequence] = care
-            frames.append(_quickly(Frame, (sequence, batch)))
-        return frames
+    def send(self, batch: PublicationBatch, care: Care | None) -> Frame | None:
+        """Send publications past an empty line; None if something holds them up, so that they must be
+        offered."""
+        size = batch.size
+        if size > self._at_once_bytes and size > self._find_at_once_bytes():
+            return None
+        if batch.target:
+            found = self._sending.get(batch.target)
+            if found is None:
+                return None
+            sending = found
+        else:
+            sending = self._plain_sending
+        room = sending.room - size
+        under_way = self.unacknowledged_bytes + size
+        if room < 0 or under_way > self._resend_bytes_max:
+            return None
+        sending.room = room
+        self.unacknowledged_bytes = under_way
+        self._sent = sequence = self._sent + 1
+        self._unacknowledged.append(batch)
+        if care is not None:
+            self._cares[sequence] = care
+        frame: Frame = _quickly(Frame, (sequence, batch))
+        return frame
 
     def _find_at_once_bytes(self) -> int:
         """How large something may be that is sent at once: nothing must be before it in any line."""
@@ -412,10 +409,7 @@ class Channel(Waiting[Care]):
     @property
     def moved_bytes(self) -> int:
         """Publications that were sent since the session began."""
-        sent_bytes = 0
-        for sending in self._sending.values():
-            sent_bytes += sending.credit - sending.room
-        return sent_bytes
+        return sum([sending.credit - sending.room for sending in self._sending.values()])
 
     @property
     def idle(self) -> bool:

@@ -102,6 +102,8 @@ class DuplicateFilter:
         self._owners: dict[str, OrderedDict[str, None]] = {}
         """The names of each owner. All that have none count as one: making up names must not pay."""
         self._latest = min(LATEST, window)
+        self.empty = True
+        """Whether it never knew anybody."""
         self._crowded = publishers_max < 3
         """Whether it is worth the while to keep publishers in the order in which they were heard."""
 
@@ -248,6 +250,7 @@ class DuplicateFilter:
 
     def _enter(self, publisher: str, seen: _Seen) -> None:
         self._publishers[publisher] = seen
+        self.empty = False
         owner = _owner_of(publisher)
         names = self._owners.get(owner)
         if names is None:

@@ -141,34 +141,46 @@ class Incoming:
             RemoteProtocolError: frames are missing before this one, or it exceeds the credit.
         """
         sequence, body = frame
-        if sequence != self.received + 1:
-            if sequence <= self.received:
-                return False
-            raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
         if type(body) is PublicationBatch:
-            target = body.target
-            if target:
-                receiving = self._receiving.get(target) or self._new_receiving(target)
-            else:
-                receiving = self._plain_receiving
-            received_bytes = receiving.received_bytes + body.size
-            if received_bytes >= receiving.due_bytes:
-                room = receiving.granted - receiving.received_bytes
-                if body.size > room and room < receiving.window_bytes:
-                    raise RemoteProtocolError(f"a batch of {body.size} bytes where the credit leaves {room}")
-                self.due = True
-            receiving.received_bytes = received_bytes
-            if body.flags:
-                if body.receipt:
-                    self._prompt = self.due = True
-                if body.acknowledged:
-                    self._take_care(sequence)
-        elif isinstance(body, StoredPublications):
+            return self.accept_batch(sequence, body)
+        if sequence != self.received + 1:
+            return self._unexpected(sequence)
+        if isinstance(body, StoredPublications):
             self._take_care(sequence)
         self.received = sequence
         if sequence >= self._due_frame:
             self.due = True
         return True
+
+    def accept_batch(self, sequence: int, batch: PublicationBatch) -> bool:
+        """Whether publications are new; the same as `accept`, for who knows what the frame holds."""
+        if sequence != self.received + 1:
+            return self._unexpected(sequence)
+        receiving = self._plain_receiving
+        if batch.target:
+            receiving = self._receiving.get(batch.target) or self._new_receiving(batch.target)
+        received_bytes = receiving.received_bytes + batch.size
+        if received_bytes >= receiving.due_bytes:
+            room = receiving.granted - receiving.received_bytes
+            if batch.size > room and room < receiving.window_bytes:
+                raise RemoteProtocolError(f"a batch of {batch.size} bytes where the credit leaves {room}")
+            self.due = True
+        receiving.received_bytes = received_bytes
+        if batch.flags:
+            if batch.receipt:
+                self._prompt = self.due = True
+            if batch.acknowledged:
+                self._take_care(sequence)
+        self.received = sequence
+        if sequence >= self._due_frame:
+            self.due = True
+        return True
+
+    def _unexpected(self, sequence: int) -> bool:
+        """A frame that is not the next one has come before, or others are missing."""
+        if sequence <= self.received:
+            return False
+        raise RemoteProtocolError(f"frame {sequence} arrived after frame {self.received}")
 
     def _new_receiving(self, number: int) -> ReceivingClass:
         if not 0 <= number < self._classes:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from braid.protocol.batch import PublicationBatch
 
 if TYPE_CHECKING:
     from braid.protocol.codec import Body
 
-__all__ = ["Outgoing", "SendingClass"]
+__all__ = ["NOTHING", "Outgoing", "SendingClass"]
 
 Care = TypeVar("Care")
+
+NOTHING: deque[Any] = deque()
+"""Where nothing is in line, which is nearly everywhere and always. Nothing is ever put into it."""
 
 
 class Outgoing(Generic[Care]):
@@ -46,7 +49,7 @@ class SendingClass(Generic[Care]):
     )
 
     def __init__(self, credit: int) -> None:
-        self.waiting: deque[Outgoing[Care]] = deque()
+        self.waiting: deque[Outgoing[Care]] = NOTHING
         self.held: list[Outgoing[Care]] = []
         """Those of them that are passed over at the moment."""
         self.waiting_bytes = 0
@@ -78,6 +81,8 @@ class SendingClass(Generic[Care]):
 
     def wait(self, outgoing: Outgoing[Care]) -> None:
         """Put something in line."""
+        if self.waiting is NOTHING:
+            self.waiting = deque()
         self.waiting.append(outgoing)
         self.waiting_bytes += outgoing.size
 

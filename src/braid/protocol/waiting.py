@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import merge
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.incoming import Incoming, class_window
-from braid.protocol.outgoing import Outgoing, SendingClass
+from braid.protocol.outgoing import NOTHING, Outgoing, SendingClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Waiting"]
 
 Care = TypeVar("Care")
-
-# Where nothing is in line, which is nearly everywhere and always. Nothing is ever put into it.
-_NOTHING: deque[Any] = deque()
 
 
 class Waiting(Incoming, Generic[Care]):
@@ -46,7 +43,7 @@ class Waiting(Incoming, Generic[Care]):
     def __init__(self, settings: ChannelSettings, classes: int) -> None:
         super().__init__(settings, classes)
         self._messages: list[Outgoing[Care]] = []
-        self._in_line: deque[Outgoing[Care]] = _NOTHING
+        self._in_line: deque[Outgoing[Care]] = NOTHING
         """Messages that wait until all publications offered before them have gone."""
         self._plain_sending: SendingClass[Care] = SendingClass(0)
         """Class 0, in which nearly everything between brokers goes."""
@@ -71,8 +68,7 @@ class Waiting(Incoming, Generic[Care]):
         if isinstance(body, PublicationBatch):
             size = body.size
             sending = self._class(body.target) if body.target else self._plain_sending
-            sending.waiting.append(Outgoing(body, size, care, self._order))
-            sending.waiting_bytes += size
+            sending.wait(Outgoing(body, size, care, self._order))
             self.waiting_bytes += size
         else:
             self._messages.append(Outgoing(body, 0, care))
@@ -186,14 +182,14 @@ class Waiting(Incoming, Generic[Care]):
 
     def _clear_waiting(self) -> None:
         for sending in self._sending.values():
-            sending.waiting = deque()
+            sending.waiting = NOTHING
             sending.waiting_bytes = 0
         self.waiting_bytes = 0
 
     def withdraw_waiting(self, number: int) -> list[tuple[PublicationBatch, Care | None]]:
         """Take back the publications of one class that were not sent, with who waits for them, in order."""
         sending = self._class(number)
-        waiting, sending.waiting = sending.waiting, deque()
+        waiting, sending.waiting = sending.waiting, NOTHING
         self.waiting_bytes -= sending.waiting_bytes
         sending.waiting_bytes = 0
         return [(each.body, each.care) for each in waiting if isinstance(each.body, PublicationBatch)]

@@ -324,13 +324,16 @@ class Station(Endpoint):
     def receive(self, frames: Sequence[Frame]) -> None:
         """Take in what the broker says."""
         channel = self.channel
-        for frame in frames:
-            body = frame.body
-            if frame.sequence and not channel.accept(frame):
-                continue
+        spoken_to = False
+        for sequence, body in frames:
             if type(body) is PublicationBatch:
-                self._delivered(body)
-            elif isinstance(body, Acknowledgement):
+                if not sequence or channel.accept_batch(sequence, body):
+                    self._delivered(body)
+                continue
+            spoken_to = True
+            if sequence and not channel.accept(Frame(sequence, body)):
+                continue
+            if isinstance(body, Acknowledgement):
                 channel.acknowledged(body)
             else:
                 self._heard(body)
@@ -339,7 +342,8 @@ class Station(Endpoint):
             self._acknowledge()
         elif not self._acknowledge_at_us and channel.acknowledgement_waits:
             self._plan_acknowledgement()
-        self._flush()
+        if spoken_to:  # publications lead to nothing that is to be sent
+            self._flush()
 
     def _plan_acknowledgement(self) -> None:
         self._acknowledge_at_us = self.loop.now_us + self.channel.settings.acknowledge_delay_us
