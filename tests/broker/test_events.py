@@ -8,7 +8,7 @@ import pytest
 
 from braid.broker import events as told
 from braid.broker.access import AccessPolicy
-from braid.broker.composition import Composition
+from braid.broker.composition import OF_ANYBODY, OF_PARTIES, Composition
 from braid.broker.events import EVENTS, Events, MapChanged, Ready
 from braid.broker.settings import BrokerSettings
 from braid.errors import LocalProtocolError
@@ -48,8 +48,17 @@ def test_every_event_there_is_can_be_told_and_cannot_be_changed() -> None:
     assert all(kind.__dataclass_params__.frozen for kind in EVENTS)
 
 
-def test_in_a_broker_every_event_is_heard_of() -> None:
+@pytest.fixture
+def broker() -> Composition:
     settings = BrokerSettings(broker_id="A", address="A")
-    broker = Composition(settings, "A-1", 1, AccessPolicy.open(), None, None, None)
+    return Composition(settings, "A-1", 1, AccessPolicy.open(), None, None, None)
+
+
+def test_every_message_that_has_a_handler_has_one_that_exists(broker: Composition) -> None:
+    tables = (OF_ANYBODY, *OF_PARTIES.values())
+    assert all(callable(find(broker)) for table in tables for find in table.values())
+
+
+def test_in_a_broker_every_event_is_heard_of(broker: Composition) -> None:
     assert broker.events.table.keys() == set(EVENTS)
     assert all(broker.events.table.values()), "an event of which nobody hears need not be told"

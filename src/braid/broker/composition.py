@@ -91,9 +91,9 @@ if TYPE_CHECKING:
     from braid.protocol.log import StoreState
 
     Handler: TypeAlias = Callable[[Any, Any], None]
-    Handlers: TypeAlias = Mapping[type, Callable[["Composition"], Handler]]
+    Handlers: TypeAlias = Mapping[type, Callable[[Any], Handler]]
 
-__all__ = ["Composition"]
+__all__ = ["HEARERS", "OF_ANYBODY", "OF_PARTIES", "Composition"]
 
 
 class Composition:
@@ -339,8 +339,8 @@ class Composition:
         Raises:
             RemoteProtocolError: it makes no sense there.
         """
-        special = _OF_PARTIES.get(type(party), _OF_LINKS)
-        handler = _OF_ANYBODY.get(kind) or special.get(kind)
+        special = OF_PARTIES.get(type(party), _OF_LINKS)
+        handler = OF_ANYBODY.get(kind) or special.get(kind)
         if handler is None:
             raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
         return handler(self)
@@ -454,7 +454,7 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
 """Who hears of which event, in which order."""
 
 
-_OF_ANYBODY: Handlers = {
+OF_ANYBODY: Handlers = {
     Ping: lambda broker: broker.liveness.pinged,
     Pong: lambda broker: _each_of(broker.liveness.answered, broker.loads.answered),
     LinkState: lambda broker: broker.link_states.hear,
@@ -500,7 +500,7 @@ _OF_LINKS: Handlers = {
     SoftWord: lambda broker: broker.handshake.heard_word,
     **_OF_SOFT_LINKS,
 }
-_OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
+OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
 
 
 def _each_of(*handlers: Handler) -> Handler:
