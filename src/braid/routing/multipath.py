@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from braid.matching.columns import IntArray  # noqa: TC001 (a compiled NamedTuple looks at its annotations)
 from braid.routing.path_matrices import BatchPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
-    from braid.matching.columns import IntArray
     from braid.matching.matcher import Reached
     from braid.routing.paths import Paths
     from braid.routing.working_map import WorkingMap
