@@ -72,6 +72,7 @@ class BrokerCore:
         "_maps",
         "_matcher",
         "_mesh",
+        "_operator",
         "_publish",
         "_reports",
         "_review_at_us",
