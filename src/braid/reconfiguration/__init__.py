@@ -6,6 +6,8 @@
 - `plans`: steps from a start to a goal, checked one by one.
 - `planner`: the steps from any tree to any other; `slides`, `search` and `comings` are its parts, and
   `theorem` the long plan of the proof that there always is one.
+- `plan_file`: plans and trees as files. `disruption`: what a plan will be felt like. `plan_run`: which steps
+  come next, and which are done.
 
 The availability paper, section III.
 """
@@ -13,6 +15,9 @@ The availability paper, section III.
 from __future__ import annotations
 
 from braid.reconfiguration.composites import delete, insert, move, sequester, splice
+from braid.reconfiguration.disruption import Disruption, disruption_of
+from braid.reconfiguration.plan_file import WrittenPlan, decode_plan, decode_tree, encode_plan, encode_tree
+from braid.reconfiguration.plan_run import PlanRun, RunState
 from braid.reconfiguration.planner import FoundPlan, PlanOptions, find_plan
 from braid.reconfiguration.plans import Plan
 from braid.reconfiguration.primitives import Append, Detach, Shift, Step
@@ -22,13 +27,22 @@ from braid.reconfiguration.trees import OverlayTree
 __all__ = [
     "Append",
     "Detach",
+    "Disruption",
     "FoundPlan",
     "OverlayTree",
     "Plan",
     "PlanOptions",
+    "PlanRun",
+    "RunState",
     "Shift",
     "Step",
+    "WrittenPlan",
+    "decode_plan",
+    "decode_tree",
     "delete",
+    "disruption_of",
+    "encode_plan",
+    "encode_tree",
     "find_plan",
     "insert",
     "move",
