@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from braid.cli.connection_options import BROKER_DEFAULT, Broker, Door, with_door
+from braid.cli.overlay_plans import add_plans
 from braid.cli.terminal import examples
 from braid.errors import ConfigurationError
 
@@ -33,6 +34,7 @@ overlay = typer.Typer(
         "braid overlay show --broker 127.0.0.1:7000",
         "braid overlay show --json | jq .brokers",
         "braid overlay show --dot | dot -Tsvg > network.svg",
+        "braid overlay show --tree > tree.json",
     )
 )
 @with_door(3.0)
@@ -40,6 +42,9 @@ def show(
     broker: Broker = BROKER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
+    as_tree: Annotated[
+        bool, typer.Option("--tree", help="Print the tree as a file for braid overlay plan.")
+    ] = False,
     *,
     door: Door,
 ) -> None:
@@ -50,13 +55,18 @@ def show(
     from braid.cli.overlay_crawl import crawl
     from braid.cli.overlay_views import as_dot_text, print_tree
 
-    if as_json and as_dot:
-        raise ConfigurationError("either --json or --dot")
+    if as_json + as_dot + as_tree > 1:
+        raise ConfigurationError("one of --json, --dot and --tree")
     network = asyncio.run(crawl(broker, door))
     if as_json:
         typer.echo(json.dumps(network.to_json(), indent=2, ensure_ascii=False))
     elif as_dot:
         typer.echo(as_dot_text(network))
+    elif as_tree:
+        from braid.cli.overlay_live import tree_of
+        from braid.reconfiguration import encode_tree
+
+        typer.echo(encode_tree(tree_of(network)).decode(), nl=False)
     else:
         print_tree(network)
     if not network.complete:
@@ -213,3 +223,6 @@ def top(
 
     with suppress(KeyboardInterrupt):
         asyncio.run(watch(broker, door, interval_s=interval, count=count, line=line if as_json else None))
+
+
+add_plans(overlay)
