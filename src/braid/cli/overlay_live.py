@@ -83,7 +83,8 @@ class LiveNetwork:
         self._door = door
         self._by = by
         self._step_s_max = step_s_max
-        self._addresses = dict(addresses or {})
+        self.addresses = dict(addresses or {})
+        """Where brokers listen, as far as that is known."""
         # Operations have ids of their own, so that nobody takes one run's for another's.
         self._run = secrets.token_hex(6)
         self._asked = 0
@@ -97,7 +98,7 @@ class LiveNetwork:
         network = await crawl(self._broker, self._door)
         for report in network.reports:
             if report.broker and not report.problem:
-                self._addresses[report.broker] = report.address
+                self.addresses[report.broker] = report.address
         return tree_of(network)
 
     async def whole_tree(self, seconds_max: float) -> OverlayTree:
@@ -210,9 +211,9 @@ class LiveNetwork:
         return {link["neighbour"]: bool(link["up"]) for link in overlay["links"]}
 
     def _address(self, broker: str) -> str:
-        if broker not in self._addresses:
+        if broker not in self.addresses:
             raise ConfigurationError(
                 f"it is not known where {broker!r} listens: it is not in the network; give its address "
                 f"with --address {broker}=host:port, or in the plan's addresses"
             )
-        return self._addresses[broker]
+        return self.addresses[broker]

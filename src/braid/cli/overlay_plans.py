@@ -75,9 +75,12 @@ def plan(
         paths_max=_paths(keep_near or []),
         region=frozenset(filter(None, region.split(","))),
     )
-    found = find_plan(asyncio.run(LiveNetwork(broker, door).tree()), goal, options)
+    live = LiveNetwork(broker, door)
+    found = find_plan(asyncio.run(live.tree()), goal, options)
+    # With the addresses of those who leave it can be undone.
+    leaving = {name: where for name, where in live.addresses.items() if name not in goal}
     if out is not None:
-        out.write_bytes(encode_plan(WrittenPlan(found.plan, addresses)))
+        out.write_bytes(encode_plan(WrittenPlan(found.plan, {**leaving, **addresses})))
     typer.echo(json_text(_plan_json(found)) if as_json else _plan_text(found))
     if out is not None and not as_json:
         typer.echo(f"written to {out}; braid overlay apply {out} carries it out")
