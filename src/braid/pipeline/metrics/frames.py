@@ -48,15 +48,14 @@ def within(table: DataFrame, from_us: int | None = None, to_us: int | None = Non
 
 
 def first_published(publication: DataFrame) -> DataFrame:
-    """One row per publication: when and where it was first noted.
+    """One row per publication: what was noted when it was published first.
 
     A client that has lost its broker publishes what was not acknowledged again, and the broker it comes to
     then notes it, too. It is one publication, and it has been under way since the first time.
     """
+    others = [name for name in publication.columns if name not in (*PUBLICATION, "at_us")]
     return publication.groupBy(*PUBLICATION).agg(
-        F.min("at_us").alias("at_us"),
-        F.min_by("broker", "at_us").alias("broker"),
-        F.max("expected").alias("expected"),
+        F.min("at_us").alias("at_us"), *(F.min_by(name, "at_us").alias(name) for name in others)
     )
 
 
