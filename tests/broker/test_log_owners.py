@@ -302,3 +302,35 @@ def test_a_sweep_keeps_pinned_rows_and_those_of_a_log_that_blocks() -> None:
         network.sweep("A")
         network.run(us=100_000)
         assert answered(network, owner, LogStatus(4, "log", "s"))["first"] == kept_from, (when_full, pinned)
+
+
+def test_shards_of_a_log_divide_the_publishers_among_them(network: Network) -> None:
+    network.start("B", store=True, neighbours=("A",))
+    network.run(us=1_000_000)
+    owners = [network.client(f"owner {broker}", broker) for broker in "AB"]
+    for number, owner in enumerate(owners):
+        made = answered(network, owner, CreateDurable(1, f"log.{number}", "n >= 0", shard=number, shards=2))
+        assert (made["shard"], made["shards"]) == (number, 2)
+    writers = [network.client(f"writer {number}", "AB"[number % 2]) for number in range(12)]
+    for writer in writers:
+        writer.publish(*({"n": number} for number in range(3)), acknowledged=True)
+    network.run(us=1_000_000)
+    found: list[dict[str, list[int]]] = []
+    for number, owner in enumerate(owners):
+        answered(network, owner, Replay(2, f"log.{number}", 0, -1, complete=True))
+        rows: dict[str, list[int]] = {}
+        for _, _, row in owner.stored:
+            rows.setdefault(row.publisher, []).append(row.attributes["n"])
+        found.append(rows)
+    assert not set(found[0]) & set(found[1])
+    assert all(found)
+    assert len(found[0]) + len(found[1]) == len(writers)
+    assert all(each == [0, 1, 2] for rows in found for each in rows.values())
+    # It is a part of what the log is: another division is another log, also after a restart.
+    network.kill("A")
+    network.start("A")
+    network.run(us=1_000_000)
+    again = network.client("owner again", "A")
+    assert answered(network, again, CreateDurable(1, "log.0", "n >= 0", shard=0, shards=3)) == "conflict"
+    assert answered(network, again, CreateDurable(2, "log.0", "n >= 0", shard=0, shards=2))["shards"] == 2
+    assert answered(network, again, CreateDurable(3, "log.9", "n >= 0", shard=2, shards=2)) == "refused"

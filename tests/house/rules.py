@@ -38,6 +38,7 @@ ROOMS = (
     "workloads",
     "scenario",
     "pipeline",
+    "spark",
     "cli",
     "dashboard",
     "testing",
@@ -47,7 +48,7 @@ BENCHMARKS = "braid_bench"
 # Everybody may import this, and it imports nobody.
 FOUNDATION = "errors"
 # Front doors use the package as its users do, through the names of `braid` itself.
-FRONT_DOORS = frozenset({"pipeline", "cli", "dashboard", "testing"})
+FRONT_DOORS = frozenset({"pipeline", "spark", "cli", "dashboard", "testing"})
 # The drivers drive any machine, so they do not know the rooms that machines are made of.
 DRIVERS = frozenset({"runtime", "sim"})
 MACHINE_ROOMS = frozenset(ROOMS[ROOMS.index("routing") : ROOMS.index("p2p") + 1])

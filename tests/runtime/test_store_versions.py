@@ -81,7 +81,10 @@ def test_a_file_of_version_2_gets_ids_and_pins(tmp_path: Path) -> None:
     with SqliteStore(tmp_path, retention=Retention()) as store:
         store.apply([CreateLog("alice/log", "alice", "TRUE", "block", 7)])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
-        connection.executescript("DROP TABLE pins; ALTER TABLE logs DROP COLUMN id; PRAGMA user_version = 2;")
+        connection.executescript(
+            "DROP TABLE pins; ALTER TABLE logs DROP COLUMN id; ALTER TABLE logs DROP COLUMN shard;"
+            " ALTER TABLE logs DROP COLUMN shards; PRAGMA user_version = 2;"
+        )
     with SqliteStore(tmp_path, retention=Retention()) as store:
         assert store.state().logs[0].id.startswith("before-")
         store.apply([PinRows("alice/log", "job", 0, 10)])

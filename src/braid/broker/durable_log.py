@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.log import Retention
+from braid.protocol.publisher_names import publisher_and_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +38,9 @@ class DurableLog:
         """As the store calls it: two owners may use the same name and never hear of each other."""
         self.id = ""
         """Unlike that of any other log, also of one that had this name before."""
+        self.shard = 0
+        self.shards = 1
+        """Of so many logs with the same filter, this is that one: each has some of the publishers."""
         self.pins: dict[str, Pin] = {}
         """By consumer: rows that are kept because somebody may go back to them."""
         self.filter = filter
@@ -83,12 +88,20 @@ class DurableLog:
         log.epochs = EpochHistory(state.epochs)
         log.secret = state.secret
         log.id = state.id
+        log.shard, log.shards = state.shard, state.shards
         log.pins = {pin.consumer: pin for pin in state.pins}
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)
             bits = None if recent is None else int.from_bytes(recent, "little")
             log.stored.recall(publisher, highest, bits)
         return log
+
+    def wants(self, publisher: str) -> bool:
+        """Whether this is the shard that keeps what a publisher publishes."""
+        if self.shards == 1:
+            return True
+        # A name without its epoch, so that a publisher stays where it is when it starts again.
+        return zlib.crc32(publisher_and_epoch(publisher)[0].encode()) % self.shards == self.shard
 
     def kept_from(self, now_us: int) -> int | None:
         """The offset from which on rows are not to go, however much there is; None where any may."""

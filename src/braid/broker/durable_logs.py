@@ -6,12 +6,11 @@ says so; only safe rows are sent. A reader that keeps up is served from memory, 
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from braid.broker.access import ANONYMOUS, Limits, hashed_token
+from braid.broker.access import ANONYMOUS, Limits
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, size_of
@@ -19,6 +18,7 @@ from braid.broker.events import Installed
 from braid.broker.log_owners import LogOwners
 from braid.broker.log_reading import LogReading
 from braid.broker.log_replays import LogReplays
+from braid.broker.log_secrets import LogSecrets, digest_of
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
 from braid.broker.settling import Pending
@@ -27,7 +27,7 @@ from braid.broker.store_work import Answer, Appended, StoreWork
 from braid.broker.stored_rows import StoredRows
 from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
-from braid.errors import AccessDeniedError, FilterError, RequestRefusedError
+from braid.errors import FilterError, RequestRefusedError
 from braid.language import Filter
 from braid.protocol.epochs import EpochHistory
 from braid.protocol.inputs import Resources, Swept
@@ -38,10 +38,9 @@ from braid.protocol.log import (
     CreateLog,
     DeleteLog,
     ForgetPublishers,
-    KeepSecret,
     LogRow,
 )
-from braid.protocol.messages import Done, Failed, LogReset, SubscribeDurable
+from braid.protocol.messages import CreateDurable, Done, Failed, LogReset, SubscribeDurable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -56,13 +55,12 @@ if TYPE_CHECKING:
     from braid.protocol import PublicationBatch
     from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogState, StoreOperation
-    from braid.protocol.messages import Acknowledge, CreateDurable, DropDurable, Replay, StopReading
+    from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading
 
 __all__ = ["DurableLogs"]
 
 NAME_LENGTH_MAX = 200
-# What is longer is not hashed: a stranger must not make the broker work.
-SECRET_LENGTH_MAX = 512
+SHARDS_MAX = 1024
 _NOTHING = Filter("FALSE")
 
 
@@ -107,6 +105,7 @@ class DurableLogs:
             turn,
             {Pending: turn.settlement.settle, Appended: self._appended, Answer: self._answer},
         )
+        self._secrets = LogSecrets(self.work)
         self.stored = StoredRows(turn, self.work, self._limits_of)
         self._memory = {
             "window": settings.overtaking_max,
@@ -165,7 +164,7 @@ class DurableLogs:
             if log is None or not self._may_replay(client, log):
                 raise _unknown(name)
             return log
-        self._require_secret(client, log, secret)
+        self._secrets.require(client, log, secret)
         self._require_reader(client, log)
         return log
 
@@ -238,30 +237,11 @@ class DurableLogs:
         log = self._of(client, message.name)
         if log is None:
             return self._created(client, message)
-        self._require_secret(client, log, message.secret)
+        self._secrets.require(client, log, message.secret)
         if isinstance(message, SubscribeDurable):
             self._require_free(client, log, takeover=message.takeover)
         self._require_same(client, log, message)
         return log
-
-    def _require_secret(self, client: Client, log: DurableLog, secret: str) -> None:
-        """Refuse an anonymous client that does not hold a log's secret.
-
-        A log that has none, such as one from before there were secrets, gets the first that is shown.
-        """
-        self._require_holder(client, log.name, log.secret, secret)
-        if client.principal.name == ANONYMOUS and secret and not log.secret:
-            log.secret = _digest(secret)
-            self.work.ask(KeepSecret(log.key, log.secret))
-
-    def _require_holder(self, client: Client, name: str, digest: str, secret: str) -> None:
-        if client.principal.name != ANONYMOUS or not digest:
-            return
-        if not hmac.compare_digest(_digest(secret), digest):
-            raise AccessDeniedError(
-                f"the durable subscription {name!r} belongs to another anonymous client: only its secret "
-                "opens it"
-            )
 
     # What clients ask for.
 
@@ -354,14 +334,30 @@ class DurableLogs:
         self._subscriptions.require_carried(filter)
         log = DurableLog(message.name, client.principal.name, filter, message.when_full, **self._memory)
         if log.owner == ANONYMOUS and message.secret:
-            log.secret = _digest(message.secret)
+            log.secret = digest_of(message.secret)
+        if isinstance(message, CreateDurable):
+            if not (1 <= message.shards <= SHARDS_MAX and 0 <= message.shard < message.shards):
+                raise RequestRefusedError(
+                    f"there are 1 to {SHARDS_MAX} shards, counted from 0: {message.shard} of {message.shards}"
+                )
+            log.shard, log.shards = message.shard, message.shards
         self._created_here += 1
         log.id = f"{self._epoch}.{self._created_here}"
         self.logs[log.key] = log
         self._turn.quotas.log_kept(log.owner)
         self.stored.created(log)
         self.work.ask(
-            CreateLog(log.key, log.owner, filter.text, log.when_full, self._turn.now_us, log.secret, log.id)
+            CreateLog(
+                log.key,
+                log.owner,
+                filter.text,
+                log.when_full,
+                self._turn.now_us,
+                log.secret,
+                log.id,
+                log.shard,
+                log.shards,
+            )
         )
         return log
 
@@ -385,6 +381,11 @@ class DurableLogs:
         """Refuse a client that may not read the log, or takes it for another one."""
         permitted = self._require_reader(client, log)
         log.permitted = permitted  # the grant may have changed since the log was made
+        if isinstance(message, CreateDurable) and (message.shard, message.shards) != (log.shard, log.shards):
+            raise RequestRefusedError(
+                f"durable subscription {log.name!r} is shard {log.shard} of {log.shards}; drop it first",
+                "conflict",
+            )
         if not message.filter:
             return
         asked = client.principal.asked_filter(message.filter)
@@ -427,7 +428,7 @@ class DurableLogs:
             return
         try:
             digest = log.secret if log is not None else self._secrets_aside.get(key, "")
-            self._require_holder(client, message.name, digest, message.secret)
+            self._secrets.require_holder(client, message.name, digest, message.secret)
         except RequestRefusedError as error:
             self._turn.fail(client, message.request, error)
             return
@@ -481,6 +482,10 @@ class DurableLogs:
             raise TypeError(f"{destination!r} is no destination of this broker")
         log = destination
         publisher = batch.publisher
+        if not log.wants(publisher):
+            if pending is not None:
+                self.work.when_safe(pending.share())
+            return
         fresh = log.stored.new_in(batch)
         new = batch if fresh is None else batch.select(fresh)
         rows = [
@@ -577,12 +582,6 @@ class DurableLogs:
         self.work.persisted(told)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
             self._turn.open(self._bottleneck)
-
-
-def _digest(secret: str) -> str:
-    if len(secret) > SECRET_LENGTH_MAX:
-        raise RequestRefusedError(f"a secret has at most {SECRET_LENGTH_MAX} characters", "argument")
-    return hashed_token(secret)
 
 
 def _unknown(name: str) -> RequestRefusedError:

@@ -160,6 +160,8 @@ class LogOwners:
             "id": log.id,
             "filter": log.filter.text,
             "when_full": log.when_full,
+            "shard": log.shard,
+            "shards": log.shards,
             "first": log.first_offset,
             "safe": log.safe_offset,
             "next": log.next_offset,

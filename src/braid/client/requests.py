@@ -188,12 +188,20 @@ class Requests:
     # What the owner of a log asks for. All of it may be asked again without harm.
 
     def create_log(
-        self, name: str, filter: Filter, when_full: str, secret: str, *, partial: bool, patience_us: int
+        self,
+        name: str,
+        filter: Filter,
+        when_full: str,
+        secret: str,
+        shard: tuple[int, int],
+        *,
+        partial: bool,
+        patience_us: int,
     ) -> int:
         """Have a log without reading it; returns the request to wait for."""
         self._require_sendable(filter)
         request = self._next_request()
-        message = CreateDurable(request, name, filter.text, when_full, partial, patience_us, secret)
+        message = CreateDurable(request, name, filter.text, when_full, partial, patience_us, secret, *shard)
         self._ask(request, message)
         return request
 

@@ -32,6 +32,7 @@ __all__ = [
     "decode_heads",
     "decode_record",
     "encode_record",
+    "record_decoder",
 ]
 
 
@@ -109,6 +110,11 @@ def encode_record(
     if body or content_type:
         return _encoder.encode((attributes, published_at_us, body, content_type))
     return _encoder.encode((attributes, published_at_us))
+
+
+def record_decoder(kind: Any) -> Any:
+    """A decoder of records, or of arrays of them, into a type of the caller's."""
+    return msgspec.msgpack.Decoder(kind, ext_hook=_decode_extension)
 
 
 def decode_heads(records: Iterable[bytes]) -> list[_Attributes]:

@@ -88,6 +88,9 @@ class CreateLog:
     """The digest of the secret that its maker holds; empty where there is none."""
     id: str = ""
     """Another one for every log, also for one that takes the name of one that was deleted."""
+    shard: int = 0
+    shards: int = 1
+    """Of so many logs with the same filter it is that one; the store only remembers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,8 @@ class LogState:
     id: str = ""
     pins: tuple[Pin, ...] = ()
     """In the order of their consumers, expired ones included."""
+    shard: int = 0
+    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +479,8 @@ class _MemoryLog:
             self.secret or self.created.secret,
             self.created.id,
             tuple(self.pins[consumer] for consumer in sorted(self.pins)),
+            self.created.shard,
+            self.created.shards,
         )
 
 

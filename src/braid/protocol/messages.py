@@ -384,6 +384,9 @@ class CreateDurable(_Message, tag=27, frozen=True):
     """As in `SubscribeDurable`, and so is what follows."""
     patience_us: int = 0
     secret: str = ""
+    shard: int = 0
+    """Of `shards` logs with the same filter, this one keeps what publishers with this remainder publish."""
+    shards: int = 1
 
 
 class LogStatus(_Message, tag=28, frozen=True):

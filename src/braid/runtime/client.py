@@ -437,18 +437,21 @@ class Client:
         when_full: WhenFull | str | None = None,
         secret: str | None = None,
         partial: bool = False,
+        shard: tuple[int, int] = (0, 1),
     ) -> DurableStatus:
         """Have a log that collects what satisfies `filter`, without reading it.
 
         One that is there already needs to have the same filter. With `when_full="block"`, the default here,
-        publishers wait rather than that the log loses rows. The rest is as in `subscribe`.
+        publishers wait rather than that the log loses rows. With `shard=(2, 4)` it is one of four logs,
+        perhaps at different brokers, that have some of the publishers each: order holds per publisher. The
+        rest is as in `subscribe`.
         """
         self._engine.check()
         wanted = checked_filter(filter)
         choice = checked_choice(when_full or "block").value
         waiting = waiting_for_links(partial, self._engine.request_timeout_s)
         opens = self._secrets.of(name, secret)
-        request = self._engine.session.requests.create_log(name, wanted, choice, opens, **waiting)
+        request = self._engine.session.requests.create_log(name, wanted, choice, opens, shard, **waiting)
         return durable_status(await self._engine.answer(request))
 
     async def log_status(self, name: str, *, secret: str | None = None) -> DurableStatus:

@@ -55,6 +55,9 @@ class DurableStatus(msgspec.Struct, frozen=True):
     epochs: tuple[tuple[str, int], ...] = ()
     """The starts of the broker that appended rows, and the first offset of each."""
     pins: tuple[LogPin, ...] = ()
+    shard: int = 0
+    shards: int = 1
+    """Of so many logs with the same filter it is that one."""
 
     def epoch_at(self, offset: int) -> str:
         """The epoch of a row; empty where that is not known."""

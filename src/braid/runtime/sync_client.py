@@ -415,10 +415,13 @@ class SyncClient:
         when_full: WhenFull | str | None = None,
         secret: str | None = None,
         partial: bool = False,
+        shard: tuple[int, int] = (0, 1),
     ) -> DurableStatus:
         """Have a log, without reading it. See `Client.create_durable`."""
         return self._run(
-            self._client.create_durable(name, filter, when_full=when_full, secret=secret, partial=partial)
+            self._client.create_durable(
+                name, filter, when_full=when_full, secret=secret, partial=partial, shard=shard
+            )
         )
 
     def log_status(self, name: str, *, secret: str | None = None) -> DurableStatus:

@@ -178,8 +178,9 @@ class Changes:
         cursor = self._connection.execute(
             """
             INSERT INTO logs (name, owner, filter_text, when_full, created_at_us,
-                              first_offset, next_offset, acknowledged_offset, bytes, secret, id)
-            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?)
+                              first_offset, next_offset, acknowledged_offset, bytes, secret, id,
+                              shard, shards)
+            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, ?, ?)
             """,
             (
                 operation.name,
@@ -190,6 +191,8 @@ class Changes:
                 NOTHING_ACKNOWLEDGED,
                 operation.secret,
                 operation.id,
+                operation.shard,
+                operation.shards,
             ),
         )
         log = cursor.lastrowid

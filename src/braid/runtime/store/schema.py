@@ -75,7 +75,9 @@ TABLES = (
         acknowledged_offset INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
         secret TEXT NOT NULL DEFAULT '',
-        id TEXT NOT NULL DEFAULT ''
+        id TEXT NOT NULL DEFAULT '',
+        shard INTEGER NOT NULL DEFAULT 0,
+        shards INTEGER NOT NULL DEFAULT 1
     )
     """,
     """
@@ -196,6 +198,8 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         _bring_to_version_2(connection)
     connection.execute(PINS)
     connection.execute("ALTER TABLE logs ADD COLUMN id TEXT NOT NULL DEFAULT ''")
+    for column, usual in (("shard", 0), ("shards", 1)):
+        connection.execute(f"ALTER TABLE logs ADD COLUMN {column} INTEGER NOT NULL DEFAULT {usual}")
     connection.execute("UPDATE logs SET id = 'before-' || lower(hex(randomblob(8)))")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")

@@ -158,7 +158,8 @@ class SqliteStore:
             logs = connection.execute(
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
-                       acknowledged_offset, bytes, created_at_us, secret, id
+                       acknowledged_offset, bytes, created_at_us, secret, id,
+                       shard, shards
                 FROM logs ORDER BY name
                 """
             )
@@ -298,4 +299,6 @@ def _log_state(
         secret=columns[10],
         id=columns[11],
         pins=pins,
+        shard=columns[12],
+        shards=columns[13],
     )
