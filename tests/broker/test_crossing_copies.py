@@ -59,3 +59,36 @@ def test_who_asks_with_a_repetition_still_waits_for_everybody_behind() -> None:
     network.run(us=3_000_000)
     assert former.channel.idle
     assert latter.channel.idle
+
+
+@pytest.mark.parametrize("names", ["AB", "ABCD"])
+def test_a_job_that_is_tried_again_elsewhere_waits_for_what_its_first_run_is_not_safe_of(names: str) -> None:
+    """The second run gives the same name and numbers, and knows nothing of what became of the first."""
+    network = Network()
+    for place, name in enumerate(names):
+        network.start(name, neighbours=names[place - 1 : place] if place else (), store=True)
+    network.run(us=1_000_000)
+    network.client("reader", "A").ask(SubscribeDurable(1, "log", "n >= 0"))
+    watcher = network.client("watcher", names[-1])
+    watcher.ask(Subscribe(1, "1", "n >= 0"))
+    network.run(us=1_000_000)
+    network.frozen_stores.add("A")
+    first = network.client("p", "A")
+    first.publish({"n": 1}, {"n": 2}, acknowledged=True)
+    network.run(us=1_000_000)
+    network.leave(first)
+    assert watcher.values("n") == [1, 2]
+    second = network.client("p", names[-1])
+    second.publish({"n": 1}, {"n": 2}, {"n": 3}, acknowledged=True)
+    network.run(us=3_000_000)
+    assert second.cares == [], "the log at A has nothing yet"
+    network.kill("A")
+    network.frozen_stores.clear()
+    network.start("A")
+    network.run(us=10_000_000)
+    assert second.cares == [1, 2, 3]
+    reader = network.client("reader", "A")
+    reader.ask(SubscribeDurable(2, "log", ""))
+    network.run(us=1_000_000)
+    assert [row.attributes["n"] for _, _, row in reader.stored] == [1, 2, 3]
+    assert watcher.values("n") == [1, 2, 3]

@@ -8,6 +8,7 @@ batch with one row.
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -321,7 +322,7 @@ class Publications:
 
     def _route_unlike(self, source: Source, arrivals: Sequence[Arrival]) -> None:
         """Route publications among which there may be copies for sets, and repetitions."""
-        for kind, run in groupby(arrivals, key=_kind):
+        for kind, run in groupby(arrivals, key=partial(self._kind, source)):
             if kind is _Kind.PLAIN:
                 self._route(source, list(run))
                 continue
@@ -330,6 +331,19 @@ class Publications:
                     self._delegated_arrived(source.party, batch, pending)
                 else:
                     self._again(source, batch, pending)
+
+    def _kind(self, source: Source, arrival: Arrival) -> _Kind:
+        batch, pending = arrival
+        if batch.route:
+            return _Kind.FOR_A_SET
+        if batch.again:
+            return _Kind.REPETITION
+        if source.client is not None and pending is not None:
+            # A job that is tried again does not say so; what became of its first run may not be safe yet.
+            highest = self.seen.highest(batch.publisher)
+            if highest is not None and batch.first <= highest:
+                return _Kind.REPETITION
+        return _Kind.PLAIN
 
     def _settle_all(self, pending: Pending | None) -> None:
         """Everybody concerned has been found, and has a share of what is waited for."""
@@ -430,7 +444,8 @@ class Publications:
                 self._looped(party, each)
             self._settle(pending)
             return
-        batch = possible[0][0]
+        batch = possible[0][0].repetition()
+        possible = [(batch, pending)]
         rows = self.seen.new_in(batch)
         fresh = np.arange(batch.count) if rows is None else rows
         self._repetitions.again(party, batch, fresh, pending)
@@ -562,13 +577,6 @@ class _Kind(Enum):
     PLAIN = auto()
     FOR_A_SET = auto()
     REPETITION = auto()
-
-
-def _kind(arrival: Arrival) -> _Kind:
-    batch = arrival[0]
-    if batch.route:
-        return _Kind.FOR_A_SET
-    return _Kind.REPETITION if batch.again else _Kind.PLAIN
 
 
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
