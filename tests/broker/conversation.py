@@ -495,6 +495,7 @@ def _told(body: Any, brokers: Iterable[str] = ()) -> str:
             numbers = body.sequences.tolist()
             which = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
             kind = "acknowledged publication" if body.acknowledged else "publication"
+            kind = f"repetition of {kind}" if body.again else kind
             route = f" for {named(body.route)}" if body.route else ""
             return f"{kind} {body.publisher} {which}{route} {_rows(body)}"
         case Subscribe(anchor=anchor, exact=exact) if anchor or exact:

@@ -35,6 +35,7 @@ from braid.protocol.effects import (
     Persist,
     ReadLog,
     Send,
+    SweepStore,
     Unlock,
 )
 from braid.protocol.inputs import (
@@ -252,7 +253,7 @@ class Network:
         self.validate_every = 1
         """After how many turns a broker is asked whether everything that must hold does."""
         self._turns = 0
-        self._store_queue: deque[tuple[str, BrokerCore, Persist | ReadLog]] = deque()
+        self._store_queue: deque[tuple[str, BrokerCore, Persist | ReadLog | SweepStore]] = deque()
 
     # Building.
 
@@ -425,10 +426,13 @@ class Network:
         raise AssertionError("the network does not come to rest")
 
     def sweep(self, name: str) -> None:
-        """The driver has the store remove what need not be kept."""
-        found = self.stores[name].sweep(self.now_us)
-        self._queue.append((name, Swept([(log.name, log.first_offset) for log in found.logs])))
+        """The store removes what need not be kept, earlier than the broker would ask for it."""
+        self._queue.append((name, self._swept(name)))
         self._settle()
+
+    def _swept(self, name: str) -> Swept:
+        found = self.stores[name].sweep(self.now_us)
+        return Swept(found.logs, found.finished)
 
     def _store_step(self) -> bool:
         for index, (name, core, effect) in enumerate(self._store_queue):
@@ -436,9 +440,11 @@ class Network:
                 continue
             del self._store_queue[index]
             store = self.stores[name]
-            if isinstance(effect, Persist) and name in self.full_stores:
+            if isinstance(effect, SweepStore):
+                answer: Input = self._swept(name)
+            elif isinstance(effect, Persist) and name in self.full_stores:
                 self.refused_work[name] += 1
-                answer: Input = Persisted(effect.token, "the disk is full", temporary=True)
+                answer = Persisted(effect.token, "the disk is full", temporary=True)
             elif isinstance(effect, Persist):
                 try:
                     store.apply(effect.operations)
@@ -479,7 +485,7 @@ class Network:
             self._cut((name, effect.connection))
         elif isinstance(effect, Dial):
             self._dial(name, effect)
-        elif isinstance(effect, Persist | ReadLog):
+        elif isinstance(effect, Persist | ReadLog | SweepStore):
             self._store_queue.append((name, core, effect))
         elif isinstance(effect, Note):
             self.notes.append((name, effect))

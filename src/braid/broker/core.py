@@ -325,7 +325,7 @@ class BrokerCore:
         for connection in self._handshake.overdue():
             self._endings.broken(connection, "late", "no greeting came in time")
         self._turns.review()
-        self._durables.work.review()
+        self._durables.review()
         self._durables.reading.review()
         self._admission.review()
         parties = list(self._connections.parties.values())

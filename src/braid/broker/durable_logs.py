@@ -21,6 +21,7 @@ from braid.broker.log_replays import LogReplays
 from braid.broker.log_secrets import LogSecrets, digest_of
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
+from braid.broker.retention import Sweeps
 from braid.broker.settling import Pending
 from braid.broker.snapshot import LogSnapshot, StoreSnapshot
 from braid.broker.store_work import Answer, Appended, StoreWork
@@ -107,6 +108,7 @@ class DurableLogs:
         )
         self._secrets = LogSecrets(self.work)
         self.stored = StoredRows(turn, self.work, self._limits_of)
+        self.sweeps = Sweeps(turn, self.stored)
         self._memory = {
             "window": settings.overtaking_max,
             "publishers_max": settings.log_publishers_max,
@@ -571,10 +573,16 @@ class DurableLogs:
         """The store takes nothing, or disk or memory is nearly used up."""
         return self.work.failed or self.pressure.short
 
+    def review(self) -> None:
+        """From time to time: try again what failed, and have old rows removed."""
+        self.work.review()
+        if self._kept:
+            self.sweeps.review()
+
     def heard(self, told: Persisted | Swept | Resources) -> None:
         """Store work is done or is not, rows were removed, or somebody has looked how much room there is."""
         if isinstance(told, Swept):
-            self.stored.swept(told)
+            self.sweeps.swept(told)
             return
         if isinstance(told, Resources):
             self.pressure.looked_at(told)

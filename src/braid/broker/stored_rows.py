@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.store_work import StoreWork
     from braid.broker.turn import Turn
-    from braid.protocol.inputs import Swept
 
 __all__ = ["StoredRows"]
 
@@ -181,12 +180,11 @@ class StoredRows:
         if share.bottleneck.held_up and not share.exceeded:
             self._turn.open(share.bottleneck)
 
-    def swept(self, swept: Swept) -> None:
-        """The driver has had the store remove rows."""
-        for key, first_offset in swept.logs:
-            owner = self._owner_of.get(key)
-            if owner is not None:
-                self._gone(self._shares[owner], self._shares[owner].logs[key], first_offset)
+    def removed(self, key: str, first_offset: int) -> None:
+        """The store has removed the rows of a log before an offset."""
+        owner = self._owner_of.get(key)
+        if owner is not None:
+            self._gone(self._shares[owner], self._shares[owner].logs[key], first_offset)
 
     def _gone(self, share: _Share, pieces: _Pieces, before: int) -> int:
         rows, size = pieces.drop(before)

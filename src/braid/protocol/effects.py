@@ -35,6 +35,7 @@ __all__ = [
     "Reload",
     "Send",
     "SendTo",
+    "SweepStore",
     "Unlock",
 ]
 
@@ -105,6 +106,11 @@ class ReadLog:
     first: int
     last: int | None
     bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStore:
+    """Remove rows from the store that need not be kept any more, a bounded piece, then say `Swept`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,7 @@ Effect: TypeAlias = (
     | Dial
     | Persist
     | ReadLog
+    | SweepStore
     | Note
     | Reload
     | Neighbours

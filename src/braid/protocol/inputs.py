@@ -14,7 +14,7 @@ import msgspec
 from braid.protocol.codec import Frame
 
 if TYPE_CHECKING:
-    from braid.protocol.log import LogRow
+    from braid.protocol.log import LogRow, SweptLog
 
 __all__ = [
     "Closed",
@@ -114,10 +114,14 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """Rows that no longer had to be kept have been removed from the store."""
+    """Rows that no longer had to be kept have been removed from the store, as `SweepStore` asked."""
 
-    logs: Sequence[tuple[str, int]]
-    """The logs that lost rows, and the oldest row that each has left."""
+    logs: Sequence[SweptLog] = ()
+    """The logs that lost rows."""
+    finished: bool = True
+    """Whether there is nothing more to remove at present."""
+    error: str = ""
+    """Why it could not be done; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from braid.protocol.effects import (
     Reload,
     Send,
     SendTo,
+    SweepStore,
     Unlock,
 )
 from braid.protocol.inputs import Closed, Drain, LockRefused, LogRead, Persisted, Reconfigured, Swept, Tick
@@ -62,8 +63,6 @@ HANDSHAKE_S_MAX: Final = 10.0
 ACCEPT_AGAIN_S: Final = 0.1
 # Connections the system may hold for us until we accept them.
 BACKLOG: Final = 1024
-# How often old rows are looked for in the store.
-SWEEP_S: Final = 10.0
 # How often the machine is told how much disk and memory there is.
 LOOK_S: Final = 1.0
 
@@ -152,7 +151,6 @@ class Node:
         self._in_turn = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_us = 0
-        self._sweeping: asyncio.TimerHandle | None = None
         self._stopped = False
 
     # Starting and stopping.
@@ -235,8 +233,6 @@ class Node:
         if self._datagrams is not None:
             self._datagrams.start(self.report)
         self.report(Tick())
-        if self._store is not None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
         self._look()
 
     async def drain(self) -> None:
@@ -251,7 +247,7 @@ class Node:
     async def stop(self) -> None:
         """End everything now."""
         self._stopped = True
-        for timer in (self._timer, self._sweeping, self._looking):
+        for timer in (self._timer, self._looking):
             if timer is not None:
                 timer.cancel()
         for server in self._servers:
@@ -331,6 +327,8 @@ class Node:
             self._persist(effect)
         elif isinstance(effect, ReadLog):
             self._read(effect)
+        elif isinstance(effect, SweepStore):
+            self._sweep()
         elif isinstance(effect, Close):
             connection = self._connections.get(effect.connection)
             if connection is not None:
@@ -458,30 +456,18 @@ class Node:
             self.report(self._resources())
 
     def _sweep(self) -> None:
-        """Remove old rows from time to time."""
+        """Have the store remove old rows; while it is busy, that can wait."""
 
         def done(found: Sweep | StoreError) -> None:
-            if not self._stopped:
-                self._loop.call_soon_threadsafe(self._swept, found)
+            if isinstance(found, StoreError):
+                self._from_store(Swept(error=str(found)))
+            else:
+                self._from_store(Swept(found.logs, found.finished))
 
-        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
-        if self._store is not None and self._store.has_room:
+        if self._store is None or not self._store.has_room:
+            self.report(Swept())
+        else:
             self._store.sweep(self._clock.now_us(), done)
-
-    def _swept(self, found: Sweep | StoreError) -> None:
-        if isinstance(found, StoreError):
-            self._log.error("the store could not be swept", extra={"fields": {"reason": str(found)}})
-            return
-        if found.logs:
-            self.report(Swept([(log.name, log.first_offset) for log in found.logs]))
-        for log in found.logs:
-            if log.unacknowledged:
-                fields = {"log": log.name, "rows": log.unacknowledged}
-                self._log.warning("rows were dropped that nobody had read", extra={"fields": fields})
-        if not found.finished and self._sweeping is not None:
-            # There is more to remove: go on at once, after whatever else waits for the store.
-            self._sweeping.cancel()
-            self._sweep()
 
 
 def _persisted(token: int, error: StoreError | None) -> Persisted:

@@ -24,9 +24,10 @@ from braid.protocol.effects import (
     ReadLog,
     Reload,
     Send,
+    SweepStore,
     Unlock,
 )
-from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Tick
+from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Swept, Tick
 from braid.protocol.log import MemoryStore
 from braid.sim.loop import NEVER_US
 from braid.sim.pipe import Endpoint
@@ -88,7 +89,7 @@ class Host(Endpoint):
         """What runs now; None while the host is down."""
         self.lives = 0
         """How often it has been started."""
-        self.store = MemoryStore(secret=f"the secret of {name}") if store else None
+        self.store = MemoryStore(retention=node.retention, secret=f"the secret of {name}") if store else None
         self.drained = False
         self.busy_us = 0
         """Processing time so far, where processing takes any."""
@@ -98,7 +99,7 @@ class Host(Endpoint):
         self.busy_until_us = 0
         """When its processor is free again."""
         self._store_free_at_us = 0
-        self._store_work: deque[Persist | ReadLog] | None = None
+        self._store_work: deque[Persist | ReadLog | SweepStore] | None = None
         self.report = self._wait_turn if node.costs else self._turn
         if node.uplink_messages_per_s is not None or node.uplink_bytes_per_s is not None:
             self.uplink = Uplink(network.loop)
@@ -133,7 +134,8 @@ class Host(Endpoint):
 
     def lose_store(self) -> None:
         """Its disk is empty from now on."""
-        self.store = MemoryStore(secret=f"the secret of {self.name}'s life {self.lives}")
+        secret = f"the secret of {self.name}'s life {self.lives}"
+        self.store = MemoryStore(retention=self.node.retention, secret=secret)
 
     @property
     def store_work(self) -> int:
@@ -216,7 +218,7 @@ class Host(Endpoint):
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Note):
             self._network.noted(self, effect)
-        elif isinstance(effect, Persist | ReadLog):
+        elif isinstance(effect, Persist | ReadLog | SweepStore):
             self._store_later(effect)
         elif isinstance(effect, Close):
             pipe = self.pipes.get(effect.connection)
@@ -248,7 +250,7 @@ class Host(Endpoint):
 
     # The store.
 
-    def _store_later(self, work: Persist | ReadLog) -> None:
+    def _store_later(self, work: Persist | ReadLog | SweepStore) -> None:
         """The store does one thing after the other."""
         if self._store_work is None:
             self._store_work = deque()
@@ -262,7 +264,12 @@ class Host(Endpoint):
         work = self._store_work.popleft()
         self.report(self._stored(work))
 
-    def _stored(self, work: Persist | ReadLog) -> Persisted | LogRead:
+    def _stored(self, work: Persist | ReadLog | SweepStore) -> Persisted | LogRead | Swept:
+        if isinstance(work, SweepStore):
+            if self.store is None:
+                return Swept()
+            found = self.store.sweep(self.loop.now_us)
+            return Swept(found.logs, found.finished)
         answer: Any = Persisted if isinstance(work, Persist) else LogRead
         if self.store is None:
             return answer(work.token, error="there is no store")  # type: ignore[no-any-return]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from braid.errors import ConfigurationError
 from braid.protocol import PublicationBatch, encode_frames
+from braid.protocol.log import Retention
 
 if TYPE_CHECKING:
     from braid.protocol.codec import Body, Frame
@@ -51,6 +52,8 @@ class NodeModel:
     """Bytes that can leave in a second, of all messages."""
     store_latency_us: int = 100
     """How long a transaction of the store takes, one after the other."""
+    retention: Retention = field(default_factory=Retention)
+    """How much of the logs its store keeps."""
 
     def __post_init__(self) -> None:
         costs = self.cost_us.values() if isinstance(self.cost_us, Mapping) else [self.cost_us]
