@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,14 @@ __all__ = ["PeerChoices", "PeerOutcome", "peer_run"]
 QUIET_S = 1.5
 # Between two rounds of publications.
 ROUND_S = 0.5
-# After a kill, rounds go on for so long; everything must be complete again before `RECOVERED_S_MAX`.
-ROUNDS_S = 22.0
+# After a kill, everything must be complete again before so much time has passed.
 RECOVERED_S_MAX = 15.0
 # What was published last may take so long.
 ARRIVED_S_MAX = 20.0
 # What is opened: two connections for each pair of peers that speak to each other, at most.
 FILES_MAX = 20_000
 # How quickly peers notice that others are gone, and how often they confirm what they asked for.
-SETTINGS = {"beat_us": 500_000, "timeout_us": 500_000, "beacon_us": 2_000_000, "installing_us": 500_000}
+SETTINGS = {"beat_us": 500_000, "timeout_us": 1_000_000, "installing_us": 500_000}
 SYMBOLS = ("ACME", "IBM", "XYZ", "QRS")
 
 
@@ -61,6 +60,10 @@ class PeerChoices:
     """Rounds of publications before a kill, or of all in a run without one."""
     publications: int = 20
     """Publications of a round."""
+    after_kill_s: float = 22.0
+    """How long rounds go on after a kill."""
+    beacon_us: int = 2_000_000
+    """Time between beacons of what peers want."""
     dht: str = "pastry"
 
 
@@ -120,9 +123,10 @@ class Worker:
 
     def end(self) -> None:
         """Let all its peers say goodbye."""
-        if self.process.poll() is None:
-            assert self.process.stdin is not None
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
             self.process.stdin.close()
+        if self.process.poll() is None:
             try:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:
@@ -229,7 +233,12 @@ class PeerRun:
 
     async def _join(self) -> None:
         choices = self.choices
-        settings = {**SETTINGS, "loss": choices.drop, "dht": choices.dht}
+        settings = {
+            **SETTINGS,
+            "beacon_us": choices.beacon_us,
+            "loss": choices.drop,
+            "dht": choices.dht,
+        }
         self._workers = [
             Worker(self._folder / f"trace-{number}", settings) for number in range(choices.processes)
         ]
@@ -254,7 +263,7 @@ class PeerRun:
         self._readers = list(await asyncio.gather(*(one(address, text) for address, text in wanted)))
         for reader in self._readers:
             reader.task = asyncio.create_task(reader.read())
-        await asyncio.sleep(2 * SETTINGS["beacon_us"] / 1e6)  # joins have settled
+        await asyncio.sleep(2 * self.choices.beacon_us / 1e6)  # joins have settled
 
     async def _publish(self) -> list[Published]:
         """One round, at peers that are not going to be killed."""
@@ -297,7 +306,7 @@ class PeerRun:
         self.outcome.killed = len(dead)
         survivors = [reader for reader in self._readers if reader.address not in dead]
         rounds: list[list[Published]] = []
-        while time.monotonic() - killed_s < ROUNDS_S:
+        while time.monotonic() - killed_s < self.choices.after_kill_s:
             rounds.append(await self._publish())
         await self._arrived(survivors, rounds[-1])
         complete_from: float | None = None
@@ -362,7 +371,8 @@ def summary(choices: PeerChoices, outcome: PeerOutcome) -> str:
     )
     return (
         f"{told}: {outcome.joined} peers in {choices.processes} processes, {how}; "
-        f"{outcome.published} published, {outcome.expected} deliveries expected, {outcome.missing} missing, {outcome.doubled} doubled, "
+        f"{outcome.published} published, {outcome.expected} deliveries expected, "
+        f"{outcome.missing} missing, {outcome.doubled} doubled, "
         f"{outcome.uninvited} uninvited; traces {'agree' if outcome.traces_right else 'disagree'}"
     )
 
@@ -375,6 +385,7 @@ def main() -> int:
     parser.add_argument("--drop", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--publications", type=int, default=20)
+    parser.add_argument("--after-kill-s", type=float, default=22.0)
     parser.add_argument("--dht", choices=("pastry", "ring"), default="pastry")
     parser.add_argument("--json", action="store_true")
     arguments = vars(parser.parse_args())

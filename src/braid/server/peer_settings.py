@@ -48,8 +48,11 @@ class PeerSettings:
     beat_us: int = 1_000_000
     """Time between two signs of life to a neighbour on the circle; one that is silent for some of them is
     given up. Lower: quicker recovery, more messages."""
-    timeout_us: int = 500_000
+    timeout_us: int = 1_000_000
     """How long another peer may take to answer where it is not known how far away it is."""
+    grace_us: int = 500_000
+    """By how much a confirmation may be late before a message is sent again; three in vain mean that a peer
+    is dead. Higher: busy peers are less often taken for dead, lost messages come later."""
     installing_us: int = 200_000
     """How long a subscription has to reach the peer that matches it before it counts as installed."""
     loss: float = 0.0
@@ -73,5 +76,8 @@ class PeerSettings:
     def pastry(self) -> PastrySettings:
         """How patient peers are with each other."""
         return PastrySettings(
-            beat_us=self.beat_us, timeout_us=self.timeout_us, acknowledged=self.acknowledged
+            beat_us=self.beat_us,
+            timeout_us=self.timeout_us,
+            grace_us=self.grace_us,
+            acknowledged=self.acknowledged,
         )

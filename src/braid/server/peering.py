@@ -99,7 +99,11 @@ class Peering:
         self._token = settings.token or link_token or None
         self._schema = _read_schema(settings.schema)
         self._dmm_settings = DmmSettings(
-            algorithm=settings.algorithm, beacon_us=settings.beacon_us, expiry_us=2 * settings.beacon_us
+            algorithm=settings.algorithm,
+            beacon_us=settings.beacon_us,
+            expiry_us=2 * settings.beacon_us,
+            cache_beacon_us=settings.beacon_us,
+            cache_expiry_us=2 * settings.beacon_us,
         )
         if settings.algorithm == "DMM" and not self._schema.dimensions:
             raise ConfigurationError("DMM needs a schema that names the attributes; give one, or use DMM-AR")

@@ -86,6 +86,9 @@ class PastrySettings:
     """Peers of the routing table that are pinged at each beat, one after the other."""
     timeout_us: int = 3_000_000
     """How long an answer may take, where it is not known how far the other is."""
+    grace_us: int = 100_000
+    """By how much a confirmation may be late, beyond twice the round trip time, before a message is sent
+    again. Higher: busy peers are less often taken for dead, lost messages come later."""
     tries: int = 3
     """So many unanswered pings or unconfirmed messages mean that a peer is dead."""
     forget_us: int = 60_000_000
@@ -98,7 +101,7 @@ class PastrySettings:
             raise ConfigurationError(f"pastry: leaf_set is an even number from 2 up, not {self.leaf_set}")
         if self.digit_bits not in (1, 2, 4, 8):
             raise ConfigurationError(f"pastry: digit_bits is 1, 2, 4 or 8, not {self.digit_bits}")
-        for name in ("silence_beats", "timeout_us", "tries", "forget_us"):
+        for name in ("silence_beats", "timeout_us", "grace_us", "tries", "forget_us"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"pastry: {name} is at least 1, not {getattr(self, name)}")
         if self.beat_us is not None and self.beat_us < 1:
@@ -143,7 +146,9 @@ class Pastry:
         self.leaves = LeafSet(self.own, self._number, settings.leaf_set // 2)
         self.table = RoutingTable(self._number, settings.digit_bits)
         self._resender = (
-            Resender(turn, settings.timeout_us, settings.tries) if settings.acknowledged else None
+            Resender(turn, settings.timeout_us, settings.tries, settings.grace_us)
+            if settings.acknowledged
+            else None
         )
         self._joined = False
         self._placed = False

@@ -25,8 +25,6 @@ PENDING_MAX: Final = 20_000
 SEEN_MAX: Final = 8_192
 # So many round trip times are remembered.
 TIMES_MAX: Final = 512
-# A confirmation may be late by so much, beyond twice the round trip time.
-GRACE_US: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -42,10 +40,21 @@ class Pending:
 class Resender:
     """What one peer has sent and heard of this kind."""
 
-    __slots__ = ("_due", "_number", "_pending", "_seen", "_timeout_us", "_times", "_tries_max", "_turn")
+    __slots__ = (
+        "_due",
+        "_grace_us",
+        "_number",
+        "_pending",
+        "_seen",
+        "_timeout_us",
+        "_times",
+        "_tries_max",
+        "_turn",
+    )
 
-    def __init__(self, turn: Turn, timeout_us: int, tries_max: int) -> None:
+    def __init__(self, turn: Turn, timeout_us: int, tries_max: int, grace_us: int) -> None:
         self._turn = turn
+        self._grace_us = grace_us
         self._timeout_us = timeout_us
         self._tries_max = tries_max
         self._number = 0
@@ -124,4 +133,4 @@ class Resender:
         time_us = self._times.get(address)
         if time_us is None:
             return self._timeout_us
-        return min(self._timeout_us, 2 * time_us + GRACE_US)
+        return min(self._timeout_us, 2 * time_us + self._grace_us)
