@@ -9,6 +9,7 @@ from typing import Literal
 from braid.errors import ConfigurationError, FilterError
 from braid.language import Filter
 from braid.p2p.dht.pastry import PastrySettings
+from braid.p2p.dht.ring import RingSettings
 
 __all__ = ["PeerSettings"]
 
@@ -26,7 +27,7 @@ class PeerSettings:
     """Addresses of peers whose network to join; left out, a network begins here."""
     dht: Literal["ring", "pastry"] = "pastry"
     """How peers find each other: pastry (each knows some dozens of others) or ring (each knows all, for some
-    dozens of peers; it confirms no datagrams). The same for all peers of a network."""
+    dozens of peers). The same for all peers of a network."""
     algorithm: Literal["DMM", "DMM-AR"] = "DMM-AR"
     """How subscriptions and publications meet: DMM in one space of all attributes of the schema, DMM-AR in a
     space for each set of attributes that filters use. The same for all peers of a network."""
@@ -71,6 +72,16 @@ class PeerSettings:
     def active(self) -> bool:
         """Whether there is a peer at all."""
         return self.enabled or self.alone
+
+    @property
+    def ring(self) -> RingSettings:
+        """How patient peers that all know each other are."""
+        return RingSettings(
+            ping_us=self.beat_us,
+            timeout_us=self.timeout_us,
+            grace_us=self.grace_us,
+            acknowledged=self.acknowledged,
+        )
 
     @property
     def pastry(self) -> PastrySettings:

@@ -19,7 +19,7 @@ from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
 from braid.broker.settings import checked_broker_id
 from braid.errors import BraidError, ConfigurationError
 from braid.p2p.dht.pastry import Pastry
-from braid.p2p.dht.ring import Ring, RingSettings
+from braid.p2p.dht.ring import Ring
 from braid.p2p.dmm import DMM_MESSAGES, Dmm, DmmSettings, Interests
 from braid.p2p.gateway import GatewaySettings, PeeredBroker, PeersLink
 from braid.p2p.peer import Peer, peer_vocabulary
@@ -145,7 +145,7 @@ class Peering:
         turn = Turn()
         settings = self.settings
         if settings.dht == "ring":
-            dht: Dht = Ring(turn, self.address, RingSettings(ping_us=settings.beat_us))
+            dht: Dht = Ring(turn, self.address, settings.ring)
         else:
             dht = Pastry(turn, self.address, settings.pastry)
         self._dht = dht

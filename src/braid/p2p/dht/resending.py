@@ -25,6 +25,8 @@ PENDING_MAX: Final = 20_000
 SEEN_MAX: Final = 8_192
 # So many round trip times are remembered.
 TIMES_MAX: Final = 512
+# A confirmation may be late by so much, beyond twice the round trip time, if nothing else is said.
+GRACE_US: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Resender:
         "_turn",
     )
 
-    def __init__(self, turn: Turn, timeout_us: int, tries_max: int, grace_us: int) -> None:
+    def __init__(self, turn: Turn, timeout_us: int, tries_max: int, grace_us: int = GRACE_US) -> None:
         self._turn = turn
         self._grace_us = grace_us
         self._timeout_us = timeout_us

@@ -61,6 +61,8 @@ class RingSettings:
     """Whether each hop confirms what it gets. Costs a message for each; loses nothing to lost datagrams."""
     timeout_us: int = 1_000_000
     """How long a confirmation may take, where it is not known how far the other is."""
+    grace_us: int = 100_000
+    """By how much a confirmation may be late, beyond twice the round trip time."""
     tries: int = 3
     """So many unconfirmed messages mean that they do not come."""
 
@@ -96,7 +98,9 @@ class Ring:
         self._turn = turn
         self._settings = settings = settings or RingSettings()
         self._resender = (
-            Resender(turn, settings.timeout_us, settings.tries) if settings.acknowledged else None
+            Resender(turn, settings.timeout_us, settings.tries, settings.grace_us)
+            if settings.acknowledged
+            else None
         )
         self.own = contact_of(address)
         self._known: dict[Address, Member] = {}

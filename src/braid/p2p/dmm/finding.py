@@ -170,6 +170,8 @@ class Finding:
         state = region.state if region is not None else None
         if region is not None and (state is State.LEAF or (find.relayed and state is State.MOVED)):
             self._arrive(region, sender, find, now_us)
+            if region.source is not None and not find.relayed and state is State.LEAF:
+                self._relay(region.source, find, now_us)  # the rest of the table may still be there
         elif region is not None and state is State.INNER:
             self._go_down(space, find, now_us)
         elif region is not None and state is State.BUILDING and not find.relayed and region.source:
@@ -228,7 +230,9 @@ class Finding:
     def _go_up(self, space: Space, sender: Address, find: Find, now_us: int) -> None:
         length = find.length
         if length == 0:
-            self._tell_idle(space, find, now_us)
+            # A former owner does not hear when the space comes into use, so it promises nothing.
+            if not find.relayed:
+                self._tell_idle(space, find, now_us)
         elif length > find.low or not find.doubt:
             doubt = length <= find.low
             low, high = (0 if doubt else find.low), length - 1

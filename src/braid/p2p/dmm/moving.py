@@ -64,8 +64,7 @@ class Moving:
         site.finding.in_use(space.name, now_us)
         before = self.former_owner(space.key(code), now_us)
         if before is not None:
-            # Its table will come from there, if there is one.
-            region.state = State.BUILDING
+            # Its table will come from there, if there is one; what has come already is matched here.
             region.source = before
             region.until_us = self._arriving_until_us
         elif code or site.replicas.may_have_lost(space.key(code), now_us):
@@ -190,7 +189,7 @@ class Moving:
             holding.take_in(region, message.holder, message.entries, now_us)
         if self._note_part(region, message):
             del region.incoming[message.source, message.came_from]
-            if region.state is State.BUILDING:
+            if region.state is State.BUILDING or region.source is not None:
                 self._complete(region, message.inner, now_us)
             site.say(message.source, Taken(space.name, message.code), now_us)
 
@@ -205,6 +204,7 @@ class Moving:
         region.source = region.until_us = None
         if inner:
             region.state = State.INNER
+            self._holding.ask_for_nothing(region, now_us)
             for holder, bundle in list(region.bundles.items()):
                 self._holding.descend(region, holder, list(bundle.entries.values()), now_us)
             region.bundles.clear()
@@ -404,7 +404,7 @@ class Moving:
         if region.state is State.BUILDING:
             self._complete(region, False, now_us)
         elif region.state is State.LEAF:
-            region.held = None
+            region.held = region.source = None
         else:
             self._holding.ask_for_nothing(region, now_us)
             if region.state is State.MOVED:
