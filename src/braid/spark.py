@@ -4,12 +4,13 @@
 
     braid.spark.register(spark)
     spark.read.format("braid").option("brokers", url).option("log", "orders").load()
+    braid.spark.stream(spark, url, where="price > 10", schema="symbol string, price double")
 
 `docs/spark.md` shows all of it.
 """
 
 from __future__ import annotations
 
-from braid.pipeline.source.source import register
+from braid.pipeline.source.source import register, stream
 
-__all__ = ["register"]
+__all__ = ["register", "stream"]

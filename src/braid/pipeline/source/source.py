@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from braid.errors import ConfigurationError
-from braid.pipeline.source.errors import as_sentences
-from braid.pipeline.source.options import SourceOptions
+from braid.errors import ConfigurationError, FilterError
+from braid.language import Filter
+from braid.pipeline.source.errors import SourceError, as_sentences
+from braid.pipeline.source.options import SinkOptions, SourceOptions
 from braid.pipeline.source.reading import LogReader, Logs, LogStreamReader, PushingLogReader
 from braid.pipeline.source.schema import checked_schema, inferred_schema
+from braid.pipeline.source.writing import BatchSink, StreamSink, checked_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BraidSource", "register"]
+__all__ = ["BraidSource", "register", "stream"]
 
 FORMAT = "braid"
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -51,6 +54,25 @@ class BraidSource(DataSource):
         with as_sentences():
             return LogStreamReader(SourceOptions.of(self.options), checked_schema(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """For `df.write`. What was published stays published, so there is nothing to overwrite."""
+        with as_sentences():
+            if overwrite:
+                raise SourceError("publications cannot be overwritten; write with mode('append')")
+            return BatchSink(self._sink_options(schema), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """For `df.writeStream`."""
+        with as_sentences():
+            if overwrite:
+                raise SourceError("publications cannot be overwritten; use outputMode('append') or 'update'")
+            return StreamSink(self._sink_options(schema), schema)
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = SinkOptions.of(self.options)
+        checked_rows(schema, options)
+        return options
+
 
 def register(spark: SparkSession) -> None:
     """Make the format `braid` known to a session, and let it push predicates down."""
@@ -58,3 +80,36 @@ def register(spark: SparkSession) -> None:
         raise ConfigurationError("this session knows no Python data sources; they need Spark 4.1 or newer")
     spark.conf.set(PUSH_DOWN, "true")
     spark.dataSource.register(BraidSource)
+
+
+def stream(
+    spark: SparkSession,
+    brokers: str,
+    *,
+    where: str,
+    schema: StructType | str,
+    log: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """A stream of what satisfies a filter: publications that do not never leave their brokers.
+
+        braid.spark.stream(spark, "braid://127.0.0.1:7000", where="price > 10", schema="price double")
+
+    Args:
+        spark: the session; the format is registered if it is not.
+        brokers: where to connect to.
+        where: the filter of the stream's log. Another filter is another log.
+        schema: the columns, such as `"symbol string, price double, _offset bigint"`.
+        log: the name of the log; made from the filter if left out, so that the same filter goes on with it.
+        options: other options of the format `braid`.
+    """
+    register(spark)
+    try:
+        canonical = Filter(where).text
+    except FilterError as error:
+        raise SourceError(f"'where' is not a filter: {error}") from None
+    if log is None:
+        log = f"spark-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
+    chosen = {name: str(value) for name, value in options.items()}
+    reader = spark.readStream.format(FORMAT).schema(schema)
+    return reader.options(**{"brokers": brokers, "log": log, "filter": canonical, **chosen}).load()

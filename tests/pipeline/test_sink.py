@@ -1,0 +1,115 @@
+"""The Spark sink: rows become publications once, whatever is tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import braid
+import braid.spark
+from tests.pipeline.source_network import running_broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.net
+
+# What the query publishes must not come back to it.
+WANTED = "n >= 0 AND doubled IS NULL"
+
+
+@pytest.fixture(scope="module")
+def registered(spark: SparkSession) -> SparkSession:
+    braid.spark.register(spark)
+    return spark
+
+
+def rows_of(client: braid.SyncClient, name: str) -> list[braid.StoredPublication]:
+    return list(client.replay(name, complete=True))
+
+
+def test_a_batch_is_published_once_however_often_it_is_written(
+    registered: SparkSession, tmp_path: Path
+) -> None:
+    with running_broker(tmp_path) as (address, client):
+        client.create_durable("out", "n >= 0")
+        frame = registered.createDataFrame(
+            [(n, n / 2, f"s{n}", n % 2 == 0, (1.0, n + 1.0) if n else None, b"x", "t/p") for n in range(50)],
+            "n bigint, x double, s string, b boolean, r struct<low:double,high:double>, body binary, "
+            "kind string",
+        ).repartition(2, "n")
+
+        def write(frame: Any = frame, **options: Any) -> None:
+            chosen = {
+                "brokers": address,
+                "runId": "monday",
+                "bodyColumn": "body",
+                "contentTypeColumn": "kind",
+            }
+            frame.write.format("braid").mode("append").options(**{**chosen, **options}).save()
+
+        write(idColumn="n")
+        first = rows_of(client, "out")
+        assert sorted(row["n"] for row in first) == list(range(50))
+        seven = next(row for row in first if row["n"] == 7)
+        assert dict(seven.attributes) == {"n": 7, "x": 3.5, "s": "s7", "b": False, "r": braid.Range(1.0, 8.0)}
+        assert (seven.body, seven.content_type) == (b"x", "t/p")
+        assert {row.publisher for row in first} == {"spark.monday.0", "spark.monday.1"}
+        write(idColumn="n")  # the same job again
+        # A part of it that comes late, too, with rows in another order.
+        write(frame.orderBy("n", ascending=False).repartition(2, "n"), idColumn="n")
+        assert len(rows_of(client, "out")) == 50
+        write(runId="tuesday", idColumn="n")
+        assert len(rows_of(client, "out")) == 100
+
+        mistakes: list[tuple[dict[str, Any], Any, str]] = [
+            ({"runId": ""}, frame, "'runId' is missing"),
+            ({"idColumn": "m"}, frame, "there is no column 'm'"),
+            ({"idColumn": "b"}, frame, "has the same value in several rows"),
+            (
+                {},
+                frame.selectExpr("CAST(n AS DECIMAL(10,2)) AS n", "body", "kind"),
+                "cast it, or leave it out",
+            ),
+            ({"brokers": "braid://127.0.0.1:1", "connectTimeout": 0.2}, frame, "no broker could be reached"),
+        ]
+        for options, table, sentence in mistakes:
+            with pytest.raises(Exception, match="braid") as raised:
+                write(table, **options)
+            assert sentence in str(raised.value), options
+        assert len(rows_of(client, "out")) == 100
+
+
+def test_a_stream_goes_through_the_network_and_back_exactly_once(
+    registered: SparkSession, tmp_path: Path
+) -> None:
+    with running_broker(tmp_path / "broker") as (address, client):
+        client.create_durable("out", "doubled >= 0")
+
+        def start(checkpoint: str) -> Any:
+            source = braid.spark.stream(
+                registered, address, where=WANTED, schema="n bigint", log="in", maxRowsPerTrigger=40
+            )
+            sink = source.selectExpr("n", "2 * n AS doubled").writeStream.format("braid")
+            options = {"brokers": address, "name": "job", "checkpointLocation": str(tmp_path / checkpoint)}
+            return sink.options(**options).trigger(availableNow=True).start()
+
+        start("one").awaitTermination()
+        client.publish_batch([{"n": n} for n in range(100)], delivery="acknowledged").wait()
+        query = start("one")
+        query.awaitTermination()
+        found = rows_of(client, "out")
+        assert [(row["n"], row["doubled"]) for row in found] == [(n, 2 * n) for n in range(100)]
+        assert {row.publisher for row in found} == {f"job.{query.id}.0"}
+        assert [row.sequence >> 32 for row in found] == sorted(row.sequence >> 32 for row in found)
+        # The driver dies between the sink and the commit of the last batch: it is done again, unseen.
+        commits = sorted((tmp_path / "one" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        commits[-1].unlink()
+        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+        start("one").awaitTermination()
+        client.publish_batch([{"n": n} for n in range(100, 110)], delivery="acknowledged").wait()
+        start("one").awaitTermination()
+        assert [row["n"] for row in rows_of(client, "out")] == list(range(110))
