@@ -68,6 +68,46 @@ class Sample:
         return cls(np.frombuffer(data, "<u4", offset=4).astype(np.uint32), threshold)
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """All publications of a window with what each concerns, ready to be chosen from."""
+
+    hashes: Short
+    numbers: NDArray[np.intp]
+    """Which set of links each concerns."""
+    sets: NDArray[np.bool_]
+    """(sets, links)."""
+    sizes: NDArray[np.int64]
+    """Links of each set."""
+    columns: dict[str, int]
+
+    @classmethod
+    def of(cls, chunks: Sequence[tuple[int, Short, frozenset[str]]]) -> _Arrays:
+        known: dict[frozenset[str], int] = {}
+        which = [known.setdefault(concerns, len(known)) for _, _, concerns in chunks]
+        columns = {name: place for place, name in enumerate(sorted(frozenset().union(*known)))}
+        sets = np.zeros((len(known), len(columns)), np.bool_)
+        for concerns, row in known.items():
+            sets[row, [columns[name] for name in concerns]] = True
+        hashes = [short for _, short, _ in chunks]
+        return cls(
+            np.concatenate(hashes) if hashes else np.zeros(0, np.uint32),
+            np.repeat(np.array(which, np.intp), [len(short) for short in hashes]),
+            sets,
+            sets.sum(axis=1),
+            columns,
+        )
+
+    def beside(self, links: frozenset[str]) -> Short:
+        """Those that concern anything but these links."""
+        left = self.sizes
+        for name in links:
+            column = self.columns.get(name)
+            if column is not None:
+                left = left - self.sets[:, column]
+        return self.hashes[(left > 0)[self.numbers]]
+
+
 class TrafficWindow:
     """A sample of what passed one broker lately, and which of its links each publication concerns.
 
@@ -87,7 +127,7 @@ class TrafficWindow:
         self._held = 0
         # Raising the threshold tells nothing of what was left out before, so the old one counts for a while.
         self._thresholds: list[tuple[int, int]] = []
-        self._arrays: tuple[Short, NDArray[np.intp], list[frozenset[str]]] | None = None
+        self._arrays: _Arrays | None = None
 
     def passed(self, publications: Hashes, concerns: frozenset[str], now_us: int) -> None:
         """These publications passed: links they came by or went to, and this broker itself if it cares.
@@ -131,19 +171,9 @@ class TrafficWindow:
         """What concerns anything but what lies behind these links."""
         self._expire(now_us)
         if self._arrays is None:
-            numbers: dict[frozenset[str], int] = {}
-            which = [numbers.setdefault(concerns, len(numbers)) for _, _, concerns in self._chunks]
-            sizes = [len(short) for _, short, _ in self._chunks]
-            hashes = [short for _, short, _ in self._chunks]
-            self._arrays = (
-                np.concatenate(hashes) if hashes else np.zeros(0, np.uint32),
-                np.repeat(np.array(which, np.intp), sizes),
-                list(numbers),
-            )
-        hashes_held, numbers_held, sets = self._arrays
-        chosen = np.fromiter((not concerns <= links for concerns in sets), np.bool_, len(sets))
+            self._arrays = _Arrays.of(self._chunks)
+        found = self._arrays.beside(links)
         threshold = min([self.threshold, *(each for _, each in self._thresholds)])
-        found = hashes_held[chosen[numbers_held]] if len(sets) else hashes_held
         if threshold < EVERYTHING:
             found = found[found < threshold]
         if len(found) > self._entries:

@@ -4,7 +4,7 @@ The evaluation and consensus phases of the self-organising paper as one machine 
 drives it (a broker, a simulation, a faster model) carries messages and exchanges links. A broker knows its
 own costs and what messages told it, nothing else.
 
-    announce          every interval: news of this broker, for each neighbour
+    announce          every interval: news of this broker, for each neighbour, if it has any
     hear, onward      news of another: learn from it, pass it on
     candidate         is the direct link to its origin worth measuring?
     propose           with the cost of that link: a request, or nothing
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from braid.adaptation.topology.settings import TopologySettings
 
 __all__ = ["LinkExchange", "Organiser"]
+
+# Costs that change by less than this share are told with the next news only.
+NOTICEABLE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,12 @@ class Organiser:
         """What a message costs here: set likewise."""
         self._address = address
         self._known: dict[str, _Known] = {}
+        self._interval = 0
         self._number = 0
+        self._pause = 1
+        self._next_news = 0
+        self._told: tuple[float, Mapping[str, float]] = 0.0, {}
+        """What it and its links cost when it last sent news."""
         self._taken = -1
         """The latest news of ours that an exchange went back to."""
         self._rests_until = 0
@@ -123,11 +131,23 @@ class Organiser:
 
     # News.
 
-    def announce(self) -> TopologyNews:
-        """News of this broker; `onward` makes of it what each neighbour gets."""
-        self._number += 1
+    def announce(self) -> TopologyNews | None:
+        """An interval has passed: news of this broker, of which `onward` makes what each neighbour gets.
+
+        None: nothing has changed around it for a while, so it lets an interval pass.
+        """
+        self._interval += 1
         self._examined_now = 0
         self._review()
+        if self.policy.picks_best:
+            if _differ(self._told, (self.processing, self.links)):
+                self._stir()
+            if self._interval < self._next_news:
+                return None
+            self._next_news = self._interval + self._pause
+            self._pause = min(2 * self._pause, self.settings.pause_intervals_max)
+            self._told = self.processing, dict(self.links)
+        self._number += 1
         own = PathStep(self.broker, self.processing)
         data = self.cache.next_filter().encoded()
         return TopologyNews(self._number, self.settings.eta, data, (own,), self._address)
@@ -187,8 +207,14 @@ class Organiser:
             if not (is_cost(step.processing) and is_cost(step.link_cost) and is_cost(step.link_interest)):
                 raise RemoteProtocolError(f"news of the topology: impossible costs at {step.broker!r}")
 
+    def _stir(self) -> None:
+        """Something has changed here: others should hear of it soon."""
+        self._pause, self._next_news = 1, min(self._next_news, self._interval)
+
     def _review(self) -> None:
         """Second chance: what was not heard of since the last review but one goes."""
+        if self.policy.picks_best and self._interval % self.settings.pause_intervals_max:
+            return  # news may be so far apart
         self._known = {name: known for name, known in self._known.items() if known.heard}
         for known in self._known.values():
             known.heard = False
@@ -223,9 +249,9 @@ class Organiser:
         if self.policy.picks_best:
             # In turn, so that the work of an interval is bounded.
             turn = math.ceil(len(self._known) / self.settings.evaluations_max)
-            if known.examined > self._number - turn or self._examined_now >= self.settings.evaluations_max:
+            if known.examined > self._interval - turn or self._examined_now >= self.settings.evaluations_max:
                 return None
-            known.examined = self._number
+            known.examined = self._interval
             self._examined_now += 1
         view = self._view(known, now_us)
         return view if view is not None and self.policy.interested(view) else None
@@ -349,13 +375,22 @@ class Organiser:
 
     def exchanged(self) -> None:
         """This broker was on the path of an exchange that was carried out."""
-        self._rests_until = self._number + self.settings.rest_intervals
+        self._rests_until = self._interval + self.settings.rest_intervals
+        self._stir()
 
     @property
     def _resting(self) -> bool:
-        return self._number < self._rests_until
+        return self._interval < self._rests_until
 
     @property
     def _has_room(self) -> bool:
         bound = self.settings.degree_max
         return not bound or len(self.links) < bound
+
+
+def _differ(before: tuple[float, Mapping[str, float]], now: tuple[float, Mapping[str, float]]) -> bool:
+    """Whether costs have changed so much that others should know."""
+    if before[1].keys() != now[1].keys():
+        return True
+    pairs = [(before[0], now[0]), *((before[1][name], cost) for name, cost in now[1].items())]
+    return any(abs(later - earlier) > NOTICEABLE * max(earlier, later) for earlier, later in pairs)

@@ -45,6 +45,9 @@ class TopologySettings:
     confidence_z: float = 1.64
     """With `exact`: how many standard deviations below its estimate a saving is counted; 1.64 is sure by
     95 %."""
+    pause_intervals_max: int = 8
+    """With `exact`: a broker around which nothing changes sends news less and less often, up to so many
+    intervals apart. 1: every interval, as with the other policies."""
     evaluations_max: int = 16
     """With `exact`: other brokers that are looked at in an interval, in turn."""
 
@@ -55,7 +58,14 @@ class TopologySettings:
             )
         if not 2 <= self.eta < PLACES_MAX:
             raise ConfigurationError(f"eta must be at least 2 and below {PLACES_MAX}, not {self.eta}")
-        for name in ("interval_us", "cache_entries", "filter_bits", "filter_hashes", "sample_entries"):
+        for name in (
+            "interval_us",
+            "cache_entries",
+            "filter_bits",
+            "filter_hashes",
+            "sample_entries",
+            "pause_intervals_max",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("window_intervals", "horizon_intervals", "evaluations_max"):

@@ -208,7 +208,9 @@ class OrganisedNetwork:
             waiting = organiser.propose_best(now_us)
             if waiting is not None:
                 self._carry(waiting, now_us)
-            self._spread(number, organiser.announce(), now_us)
+            news = organiser.announce()
+            if news is not None:
+                self._spread(number, news, now_us)
 
     def _spread(self, origin: int, news: TopologyNews, now_us: int) -> None:
         """Let news travel as far as it goes; then those it came to think about it, the nearest first."""
