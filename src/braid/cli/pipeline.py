@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from braid.cli import pipeline_match, pipeline_metrics, pipeline_workload
+from braid.cli import pipeline_match, pipeline_metrics, pipeline_plan, pipeline_workload
 from braid.cli.terminal import examples
 
 __all__ = ["pipeline"]
 
 pipeline = typer.Typer(
-    help="Spark jobs: make workloads, compute metrics over traces, join publications with filters.",
-    epilog=examples(*pipeline_workload.EXAMPLES, *pipeline_metrics.EXAMPLES, *pipeline_match.EXAMPLES),
+    help="Spark jobs: make workloads, compute metrics over traces, join publications with filters, propose "
+    "better trees.",
+    epilog=examples(
+        *pipeline_workload.EXAMPLES,
+        *pipeline_metrics.EXAMPLES,
+        *pipeline_match.EXAMPLES,
+        *pipeline_plan.EXAMPLES,
+    ),
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -19,3 +25,4 @@ pipeline = typer.Typer(
 pipeline.command(epilog=examples(*pipeline_workload.EXAMPLES))(pipeline_workload.workload)
 pipeline.command(epilog=examples(*pipeline_metrics.EXAMPLES))(pipeline_metrics.metrics)
 pipeline.command("match", epilog=examples(*pipeline_match.EXAMPLES))(pipeline_match.match_tables)
+pipeline.command(epilog=examples(*pipeline_plan.EXAMPLES))(pipeline_plan.plan)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from braid.trace.reader import FileReport
 
-__all__ = ["EXAMPLES", "metrics"]
+__all__ = ["EXAMPLES", "interval_us", "metrics"]
 
 EXAMPLES = (
     "braid pipeline metrics traces/",
@@ -88,7 +88,7 @@ def metrics(
         raise ConfigurationError("say which trace: braid pipeline metrics TRACE_DIR (or --list)")
     if by not in ("run", "all"):
         raise ConfigurationError(f"--by {by}: it is run or all")
-    from_us, to_us = _microseconds("--from", start), _microseconds("--to", end)
+    from_us, to_us = interval_us("--from", start), interval_us("--to", end)
 
     from braid.pipeline.metrics import metric as find_metric
     from braid.pipeline.session import spark_session
@@ -134,7 +134,7 @@ def metrics(
         _print_table(name, columns, rows)
 
 
-def _microseconds(option: str, text: str | None) -> int | None:
+def interval_us(option: str, text: str | None) -> int | None:
     """A time such as `4min`, `250ms` or `1.5s`, exactly."""
     if text is None:
         return None
