@@ -61,30 +61,33 @@ class Holding:
             if message.code:
                 site.say(sender, Gone([region.name]), now_us)
             elif message.added:
-                self.descend(region, sender, message.added, now_us)
+                self.descend(region, sender, message.target or sender, message.added, now_us)
             return
-        bundle = self._bundle_of(region, sender, now_us)
+        bundle = self._bundle_of(region, sender, now_us, message.target)
         gone = list(bundle.entries) if message.fresh else message.removed
         self.take_out(region, sender, [name for name in gone if name in bundle.entries], now_us)
         self.take_in(region, sender, message.added, now_us)
-        if bundle.digest != message.digest and not message.more:
+        if bundle.seal != message.digest and not message.more:
             site.say(sender, Wanted([region.name]), now_us)
         if not bundle.entries:
             region.bundles.pop(sender, None)
             self._end_if_empty(region, now_us)
 
-    def _bundle_of(self, region: Region, holder: Address, now_us: int) -> Bundle:
+    def _bundle_of(self, region: Region, holder: Address, now_us: int, target: Address = "") -> Bundle:
         bundle = region.bundles.get(holder)
         if bundle is None:
             bundle = region.bundles[holder] = Bundle()
             self._site.replicas.changed(now_us)
+        bundle.target = target or bundle.target or holder
         bundle.expires_us = now_us + self._site.settings.expiry_us
         return bundle
 
-    def take_in(self, region: Region, holder: Address, entries: Iterable[Entry], now_us: int) -> None:
+    def take_in(
+        self, region: Region, holder: Address, entries: Iterable[Entry], now_us: int, target: Address = ""
+    ) -> None:
         """Add entries of a holder to a region; to its halves or its new owner, too, if they have its
         table."""
-        bundle = self._bundle_of(region, holder, now_us)
+        bundle = self._bundle_of(region, holder, now_us, target)
         added = [entry for entry in entries if bundle.add(entry)]
         if not added:
             return
@@ -111,33 +114,38 @@ class Holding:
         if region is None or region.state is State.MOVED:
             if message.code and not message.doubt:
                 # Its parent says it is active. Perhaps it was; if the parent says so again, it has to be.
-                self._route(space, message.code[:-1], message.holder, message.entries, True, now_us)
+                again = Enter(
+                    space.name, message.code[:-1], message.holder, message.target, message.entries, True
+                )
+                site.dht.route(space.key(again.code), again, now_us)
                 return
             region = self.moving.begin(space, message.code, now_us)
         if region.state is State.INNER:
             if region.merging_until_us is not None:
-                self.take_in(region, message.holder, message.entries, now_us)
-            self.descend(region, message.holder, message.entries, now_us, message.doubt)
+                self.take_in(region, message.holder, message.entries, now_us, message.target)
+            self.descend(region, message.holder, message.target, message.entries, now_us, message.doubt)
             return
-        self.take_in(region, message.holder, message.entries, now_us)
+        self.take_in(region, message.holder, message.entries, now_us, message.target)
         if region.code:
             site.say(message.holder, Active([region.name], True), now_us)
 
     def descend(
-        self, region: Region, holder: Address, entries: Iterable[Entry], now_us: int, doubt: bool = False
+        self,
+        region: Region,
+        holder: Address,
+        target: Address,
+        entries: Iterable[Entry],
+        now_us: int,
+        doubt: bool = False,
     ) -> None:
         """Have entries go on to the halves of a region that they meet."""
-        box = self._site.interests.box
+        box, space = self._site.interests.box, region.space
         for code in (region.code + "0", region.code + "1"):
-            around = region.space.region(code)
+            around = space.region(code)
             meeting = [entry for entry in entries if boxes_meet(box(entry), around)]
             if meeting:
-                self._route(region.space, code, holder, meeting, doubt, now_us)
-
-    def _route(
-        self, space: Space, code: str, holder: Address, entries: list[Entry], doubt: bool, now_us: int
-    ) -> None:
-        self._site.dht.route(space.key(code), Enter(space.name, code, holder, entries, doubt), now_us)
+                message = Enter(space.name, code, holder, target, meeting, doubt)
+                self._site.dht.route(space.key(code), message, now_us)
 
     def bundle(self, holder: Address, space: Space, code: str, now_us: int) -> Bundle | None:
         """What a holder has in a region; None, and the holder is told, if the region is not active here."""
@@ -231,9 +239,9 @@ class Holding:
         if not boxes_meet(box, region.box):
             return
         matches = site.interests.matches
-        for holder, bundle in list(region.bundles.items()):
+        for bundle in list(region.bundles.values()):
             if any(matches(entry, box, arrival.attributes) for entry in bundle.entries.values()):
-                site.say(holder, Multicast(space.name, content), now_us)
+                site.say(bundle.target, Multicast(space.name, content), now_us)
 
     def _match_held(self, region: Region, now_us: int) -> None:
         """Entries have come back: give them what has passed meanwhile. Repeats are told further on."""

@@ -80,6 +80,8 @@ class Update(msgspec.Struct, array_like=True, tag=200):
     """Whether another part follows: the digest is that of the last one."""
     code: str = ""
     """The region that it is for, if the sender knows it; else it goes on towards the root."""
+    target: str = ""
+    """To whom publications are to be sent for it, if not to the sender: those who only pass on step aside."""
     child: str = ""
     """The sender leaves, and speaks for this peer, which asked it: it is to be given these directly."""
 
@@ -102,7 +104,9 @@ class Enter(msgspec.Struct, array_like=True, tag=203):
     space: str
     code: str
     holder: str
-    """The last peer before the tree of regions: publications go back to it."""
+    """The last peer before the tree of regions, which confirms them there."""
+    target: str
+    """To whom publications are to be sent for it."""
     entries: list[Entry]
     doubt: bool = False
     """Whether it comes for the second time to a region that is not active although its parent says so."""
@@ -194,6 +198,7 @@ class Table(msgspec.Struct, array_like=True, tag=220):
     part: int
     parts: int
     holder: str
+    target: str
     entries: list[Entry]
     inner: bool = False
     """Whether the region has halves, and so no entries of its own."""

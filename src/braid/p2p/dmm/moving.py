@@ -144,6 +144,7 @@ class Moving:
                 number,
                 len(parts),
                 holder,
+                region.bundles[holder].target if holder else "",
                 list(entries),
                 region.state is State.INNER,
             )
@@ -159,7 +160,8 @@ class Moving:
             around = region.space.region(code)
             meeting = [entry for entry in entries if boxes_meet(box(entry), around)]
             if meeting:
-                message = Enter(region.space.name, code, holder, meeting, True)
+                target = region.bundles[holder].target
+                message = Enter(region.space.name, code, holder, target, meeting, True)
                 if transfer.address is None:
                     self._site.dht.route(region.space.key(code), message, now_us)
                 else:
@@ -184,9 +186,9 @@ class Moving:
             site.finding.in_use(space.name, now_us)
         if region.state is State.INNER:
             if message.entries:
-                holding.descend(region, message.holder, message.entries, now_us)
+                holding.descend(region, message.holder, message.target, message.entries, now_us)
         elif message.entries:
-            holding.take_in(region, message.holder, message.entries, now_us)
+            holding.take_in(region, message.holder, message.entries, now_us, message.target)
         if self._note_part(region, message):
             del region.incoming[message.source, message.came_from]
             if region.state is State.BUILDING or region.source is not None:
@@ -206,7 +208,7 @@ class Moving:
             region.state = State.INNER
             self._holding.ask_for_nothing(region, now_us)
             for holder, bundle in list(region.bundles.items()):
-                self._holding.descend(region, holder, list(bundle.entries.values()), now_us)
+                self._holding.descend(region, holder, bundle.target, list(bundle.entries.values()), now_us)
             region.bundles.clear()
         else:
             region.state = State.LEAF
@@ -279,7 +281,8 @@ class Moving:
         """A region that has begun anew after a failure hears that it has halves: its entries belong there."""
         bundles = list(region.bundles.items())
         for holder, bundle in bundles:
-            self._holding.descend(region, holder, list(bundle.entries.values()), now_us, True)
+            entries = list(bundle.entries.values())
+            self._holding.descend(region, holder, bundle.target, entries, now_us, True)
         held, region.held = region.held, None
         self._become_inner(region, now_us)
         for arrival in held or ():
@@ -308,7 +311,7 @@ class Moving:
 
     def _take_half(self, region: Region, message: Table, now_us: int) -> None:
         if message.entries:
-            self._holding.take_in(region, message.holder, message.entries, now_us)
+            self._holding.take_in(region, message.holder, message.entries, now_us, message.target)
         half = message.came_from[len(region.code) :]
         if half not in region.loads or not self._note_part(region, message):
             return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from braid.errors import RemoteProtocolError
 from braid.p2p.dmm.messages import Active, Beacon, Enter, Gone, Multicast, Update, Wanted
-from braid.p2p.dmm.tables import Bundle, Change, Link, Tree, digest_of
+from braid.p2p.dmm.tables import Bundle, Change, Link, Tree, digest_of, seal_of
 from braid.p2p.space import boxes_meet
 
 if TYPE_CHECKING:
@@ -93,8 +93,11 @@ class Multicasting:
     def _tell(self, tree: Tree, change: Change, now_us: int) -> None:
         """Tell what has changed; all of it, if the one to be told is new."""
         site = self._site
+        target = self._target(tree)
+        turned = target != tree.target
+        tree.target = target
         if tree.links:
-            if change:
+            if change or turned:
                 self._tell_links(tree, change, now_us)
         else:
             following = site.dht.following(tree.space.key(""))
@@ -104,24 +107,39 @@ class Multicasting:
                 tree.parent = following
                 if tree.sent.entries or not tree.empty:
                     self._tell_all(tree, now_us)
-            elif change:
+            elif change or turned:
                 added, removed = list(change.added.values()), list(change.removed)
-                site.say(following, Update(tree.space.name, added, removed, tree.sent.digest), now_us)
+                seal = tree.sent.digest ^ seal_of(target)
+                site.say(following, Update(tree.space.name, added, removed, seal, target=target), now_us)
         if tree.empty:
             self.trees.pop(tree.space.name, None)
+
+    def _target(self, tree: Tree) -> Address:
+        """Who is to get the publications that this peer asks for: if it would only pass them on, its
+        child."""
+        if self._site.settings.shortcuts and len(tree.bundles) == 1 and not tree.wishes:
+            return next(iter(tree.bundles.values())).target
+        return self._site.address
 
     def _tell_all(self, tree: Tree, now_us: int) -> None:
         assert tree.parent is not None
         entries = list(tree.sent.entries.values())
-        self._tell_entries(tree.parent, tree.space, "", entries, tree.sent.digest, now_us)
+        self._tell_entries(tree.parent, tree.space, "", entries, tree.target, now_us)
 
     def _tell_entries(
-        self, address: Address, space: Space, code: str, entries: Sequence[Entry], digest: int, now_us: int
+        self,
+        address: Address,
+        space: Space,
+        code: str,
+        entries: Sequence[Entry],
+        target: Address,
+        now_us: int,
     ) -> None:
+        seal = digest_of(entries) ^ seal_of(target)
         for first in range(0, max(1, len(entries)), ENTRIES_PER_MESSAGE):
             part = list(entries[first : first + ENTRIES_PER_MESSAGE])
             more = first + ENTRIES_PER_MESSAGE < len(entries)
-            message = Update(space.name, part, [], digest, first == 0, more, code)
+            message = Update(space.name, part, [], seal, first == 0, more, code, target)
             self._site.say(address, message, now_us)
 
     def _tell_links(self, tree: Tree, change: Change, now_us: int) -> None:
@@ -129,11 +147,10 @@ class Multicasting:
             part = tree.part(link)
             met = {entry.name for entry in part}
             added = [entry for entry in change.added.values() if entry.name in met]
-            if added or change.removed:
-                update = Update(
-                    tree.space.name, added, list(change.removed), digest_of(part), False, False, code
-                )
-                self._site.say(link.address, update, now_us)
+            seal = digest_of(part) ^ seal_of(tree.target)
+            removed = list(change.removed)
+            update = Update(tree.space.name, added, removed, seal, False, False, code, tree.target)
+            self._site.say(link.address, update, now_us)
         self._enter(tree, change.added.values(), now_us)
 
     def _enter(self, tree: Tree, entries: Iterable[Entry], now_us: int) -> None:
@@ -142,7 +159,8 @@ class Multicasting:
         lost = [entry for entry in entries if not tree.is_linked(entry)]
         for first in range(0, len(lost), ENTRIES_PER_MESSAGE):
             part = lost[first : first + ENTRIES_PER_MESSAGE]
-            site.dht.route(tree.space.key(""), Enter(tree.space.name, "", site.address, part), now_us)
+            message = Enter(tree.space.name, "", site.address, tree.target, part)
+            site.dht.route(tree.space.key(""), message, now_us)
 
     def on_active(self, sender: Address, message: Active, now_us: int) -> None:
         """Regions are active at the sender, and this peer's entries are there."""
@@ -200,7 +218,8 @@ class Multicasting:
                     asked.setdefault(heirs[purpose], []).extend(wishes.values())
             for child, entries in asked.items():
                 for code, address, part in self._those_asked(tree, entries):
-                    update = Update(tree.space.name, part, [], 0, False, True, code, child)
+                    target = tree.bundles[child].target if child in tree.bundles else child
+                    update = Update(tree.space.name, part, [], 0, False, True, code, target, child)
                     if address == site.address:
                         self.on_update(address, update, now_us)
                     elif part:
@@ -241,6 +260,7 @@ class Multicasting:
         if bundle is None:
             bundle = tree.bundles[sender] = Bundle()
             site.replicas.changed(now_us)
+        bundle.target = message.target or sender
         bundle.expires_us = now_us + site.settings.expiry_us
         for name in message.removed:
             if bundle.remove(name):
@@ -251,7 +271,7 @@ class Multicasting:
         if not bundle.entries:
             del tree.bundles[sender]
         self._tell(tree, change, now_us)
-        if bundle.digest != message.digest and not message.more:
+        if bundle.seal != message.digest and not message.more:
             site.say(sender, Wanted([(space.name, "")]), now_us)
 
     def require_fit(self, entries: Iterable[Entry], space: Space) -> None:
@@ -266,13 +286,13 @@ class Multicasting:
             tree = self.trees.get(name)
             if tree is None:
                 space = self._site.interests.spaces.named(name)
-                self._tell_entries(sender, space, code, [], 0, now_us)
+                self._tell_entries(sender, space, code, [], self._site.address, now_us)
             elif not code and not tree.links:
                 if tree.parent == sender:
                     self._tell_all(tree, now_us)
             elif code in tree.links and tree.links[code].address == sender:
                 part = tree.part(tree.links[code])
-                self._tell_entries(sender, tree.space, code, part, digest_of(part), now_us)
+                self._tell_entries(sender, tree.space, code, part, tree.target, now_us)
 
     # Soft state.
 
@@ -291,10 +311,11 @@ class Multicasting:
             if tree.links:
                 for code, link in tree.links.items():
                     known = digests.setdefault(link.address, [])
-                    known.append((name, code, digest_of(tree.part(link))))
+                    known.append((name, code, digest_of(tree.part(link)) ^ seal_of(tree.target)))
                 self._enter(tree, tree.sent.entries.values(), now_us)
             elif tree.parent is not None:
-                digests.setdefault(tree.parent, []).append((name, "", tree.sent.digest))
+                seal = tree.sent.digest ^ seal_of(tree.target)
+                digests.setdefault(tree.parent, []).append((name, "", seal))
         for parent, known in digests.items():
             site.say(parent, Beacon(known), now_us)
 
@@ -313,13 +334,13 @@ class Multicasting:
         for name, code, digest in message.digests:
             tree = self.trees.get(name)
             bundle = tree.bundles.get(sender) if tree is not None and not code else None
-            if bundle is None or bundle.digest != digest:
+            if bundle is None or bundle.seal != digest:
                 space = site.interests.spaces.named(name)
                 if code or sender == site.address or responsible(space.key("")):
                     bundle = site.holding.bundle(sender, space, code, now_us)
                     if bundle is None and code:
                         continue  # it was told that the region is not here
-            if bundle is None or bundle.digest != digest:
+            if bundle is None or bundle.seal != digest:
                 unknown.append((name, code))
             else:
                 bundle.expires_us = now_us + site.settings.expiry_us
@@ -341,7 +362,7 @@ class Multicasting:
         matches = site.interests.matches
         for child, bundle in list(tree.bundles.items()):
             if child != sender and any(matches(entry, box, attributes) for entry in bundle.entries.values()):
-                site.dht.send(child, message, now_us)
+                site.say(bundle.target, message, now_us)
         for purpose, wishes in list(tree.wishes.items()):
             if purpose == OWN:
                 site.give(arrival)

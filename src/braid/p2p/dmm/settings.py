@@ -26,6 +26,9 @@ class DmmSettings:
     attribute_root: Literal["primary", "names", "full"] = "full"
     """What the space of a single attribute looks at before it passes a publication on: that attribute, the
     names of all attributes of the term as well, or the whole filter. More: fewer messages, more work."""
+    shortcuts: bool = True
+    """Whether a peer on the way from a region to a single other peer steps aside, so that publications go
+    to that one directly. In the paper they take every hop. It costs a message when a second one comes."""
     covering: bool = True
     """Whether a term that another one covers goes no further. Fewer entries, more comparisons."""
     covering_comparisons_max: int = 256

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from braid.p2p.dmm.messages import Entry
     from braid.p2p.space import Box, Space
 
-__all__ = ["Bundle", "Change", "Link", "Tree", "digest_of"]
+__all__ = ["Bundle", "Change", "Link", "Tree", "digest_of", "seal_of"]
+
+
+def seal_of(target: Address) -> int:
+    """What a target adds to a digest."""
+    return int.from_bytes(blake2b(target.encode(), digest_size=7).digest(), "big")
 
 
 def digest_of(entries: Iterable[Entry]) -> int:
@@ -41,12 +46,19 @@ def _digest(entry: Entry) -> int:
 class Bundle:
     """Entries by name, and a digest of them all that does not depend on their order."""
 
-    __slots__ = ("digest", "entries", "expires_us")
+    __slots__ = ("digest", "entries", "expires_us", "target")
 
-    def __init__(self, expires_us: int = 0) -> None:
+    def __init__(self, target: Address = "") -> None:
         self.entries: dict[str, Entry] = {}
         self.digest = 0
-        self.expires_us = expires_us
+        self.expires_us = 0
+        self.target = target
+        """To whom publications go."""
+
+    @property
+    def seal(self) -> int:
+        """A digest of entries and target."""
+        return self.digest ^ seal_of(self.target)
 
     def add(self, entry: Entry) -> bool:
         """Take an entry in; whether that changes anything."""
@@ -114,6 +126,7 @@ class Tree:
         "parent",
         "sent",
         "space",
+        "target",
         "wishes",
     )
 
@@ -130,6 +143,8 @@ class Tree:
         """What the parent is asked for."""
         self.covered: dict[str, Entry] = {}
         """What the parent is not asked for, because something that it is asked for covers it."""
+        self.target: Address = ""
+        """To whom the parent was told to send publications."""
         self.parent: Address | None = None
         """The next peer towards the root of the space; None if it is still to be told."""
         self.links: dict[str, Link] = {}
