@@ -11,6 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
     "async_bus.py": ["room 1 is at 33.0 degrees", "room 3 is at 41.5 degrees"],
+    "spark_stream.py": ["0 duplicates, 0 lost\n", "row for row what was published\n"],
     "who_wants_what.py": [
         "-> large orders\n",
         "-> half price, to the north\n",
@@ -23,10 +24,13 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWN)
 
 
-@pytest.mark.parametrize("name", sorted(SHOWN))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.spark] * name.startswith("spark")) for name in sorted(SHOWN)],
+)
 def test_example(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     for shown in SHOWN[name]:
