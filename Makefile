@@ -17,7 +17,7 @@ RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability peers faultruns hostile docs clean
+.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability peers sparkkills faultruns hostile docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -78,6 +78,9 @@ reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes, l
 peers: $(VENV)/.stamp-everything ## fifty real peers, ten of them killed at once; then a run that drops 0.1 % of messages
 	@$(BIN)/python -m tests.reliability.peers --peers 50 --processes 5
 	@$(BIN)/python -m tests.reliability.peers --peers 50 --processes 5 --drop 0.001 --rounds 60
+
+sparkkills: $(VENV)/.stamp-everything ## a million rows through Spark on two executors, twenty kills of drivers, executors and brokers
+	@$(BIN)/python -m tests.reliability.spark_kills $(SPARKKILLS)
 
 faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; an hour
 	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 $(foreach each,S0 S1 S2 SH SB,--strategy $(each))
