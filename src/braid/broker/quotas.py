@@ -114,9 +114,10 @@ class Quotas:
             while known and next(iter(known.values())) < now_us - PUBLISHER_REST_US:
                 known.popitem(last=False)
             if len(known) >= principal.limits.publishers_max:
-                who = "anonymous clients" if principal.name == ANONYMOUS else repr(principal.name)
+                anonymous = principal.name == ANONYMOUS
+                who = "anonymous clients publish" if anonymous else f"{principal.name!r} publishes"
                 raise RequestRefusedError(
-                    f"{who} publish under {len(known):,} names already, and no more than "
+                    f"{who} under {len(known):,} names already, and no more than "
                     f"{principal.limits.publishers_max:,} may be used within "
                     f"{PUBLISHER_REST_US // SECOND_US // 60} minutes; keep to one name per program",
                     "limit",

@@ -12,7 +12,6 @@ threads.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
@@ -30,6 +29,7 @@ from braid.runtime.client_sync_subscription import (
     SyncReplay,
     SyncSubscription,
 )
+from braid.runtime.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from braid.embedded import WhenFull
     from braid.errors import BraidError
     from braid.language import Filter, Publication
-    from braid.runtime.client import Client
     from braid.runtime.client_connector import ClientConnector
-    from braid.runtime.client_engine import ClientEngine
     from braid.runtime.client_events import ErrorHandler
     from braid.runtime.client_logs import DurableStatus
     from braid.runtime.client_subscription import Advertisement, Subscription
@@ -52,6 +50,9 @@ __all__ = ["SyncAdvertisement", "SyncClient", "SyncReceipt"]
 CROSSING_BYTES_MAX: Final = 256 * 1024
 # How often a thread that waits for the loop makes sure that the loop is still there.
 WATCH_S: Final = 1.0
+
+# What to use where this client would wait for its own thread.
+_INSTEAD: Final = "the asyncio client"
 
 Answer = TypeVar("Answer")
 
@@ -105,44 +106,12 @@ class SyncClient:
         self._crossing: list[tuple[bytes, int]] = []
         self._crossing_bytes = 0
         self._crossing_scheduled = False
-        self._sequence = 0
         self._closed = False
-        self._client: Client
-        self._engine: ClientEngine
-        self._loop: asyncio.AbstractEventLoop
-        self._leave: asyncio.Event
         self._subscriptions: set[SyncSubscription | SyncDurableSubscription] = set()
-        opened: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(connector, opened)), name="braid-client", daemon=True
-        )
-        self._thread.start()
-        try:
-            opened.result()
-        except BaseException:
-            self._closed = True
-            self._ask_to_leave()
-            raise
-
-    async def _live(self, connector: ClientConnector, opened: concurrent.futures.Future[None]) -> None:
-        """The life of the loop's thread."""
-        self._loop = asyncio.get_running_loop()
-        self._leave = asyncio.Event()
-        try:
-            self._client = await connector
-        except BaseException as error:
-            opened.set_exception(error)
-            return
+        self._life = LoopThread("braid-client", connector)
+        self._client = self._life.lives
         self._engine = self._client._engine
         self._sequence = self._client.first_sequence - 1
-        opened.set_result(None)
-        await self._leave.wait()
-
-    def _ask_to_leave(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._leave.set)
-        except (RuntimeError, AttributeError):
-            return  # the loop has ended, or has not even begun
 
     # What a program may know.
 
@@ -476,15 +445,15 @@ class SyncClient:
         with self._crossing_lock:
             if self._closed:
                 return
-            closing = asyncio.run_coroutine_threadsafe(close(), self._loop)
+            closing = self._life.submit(close(), _INSTEAD)
             self._closed = True
         try:
             self._result(closing, None)
         finally:
-            self._ask_to_leave()
+            self._life.leave()
         for subscription in list(self._subscriptions):
             subscription._join()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        self._life.join(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -501,7 +470,7 @@ class SyncClient:
 
     def _call_soon(self, function: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(function)
+            self._life.call_soon(function)
         except RuntimeError:
             raise BusClosedError("the client was closed") from None
 
@@ -510,13 +479,9 @@ class SyncClient:
         if self._closed:
             work.close()
             raise BusClosedError("the client was closed")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise ConfigurationError("this would wait for itself; use the asyncio client on an event loop")
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            future = self._life.submit(work, _INSTEAD)
         except RuntimeError:
-            work.close()
             raise BusClosedError("the client was closed") from None
         return self._result(future, checked_timeout(timeout_s))
 
@@ -532,7 +497,7 @@ class SyncClient:
                     remaining_s -= slice_s
                     if remaining_s <= 0:
                         raise TimeoutError(f"that took longer than {timeout_s:g} s")
-                if not self._thread.is_alive():
+                if not self._life.alive:
                     raise BusClosedError("the client was closed")
         except concurrent.futures.CancelledError:
             raise BusClosedError("the client was closed") from None

@@ -10,12 +10,10 @@ any thread.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from braid.errors import ConfigurationError
+from braid.runtime.loop_thread import LoopThread
 from braid.server.broker import serve
 from braid.server.loops import loop_factory
 
@@ -46,46 +44,8 @@ class SyncBroker:
     """A running broker for ordinary threads; made by `serve_sync`. See `Broker`."""
 
     def __init__(self, start: BrokerStart) -> None:
-        self._broker: Broker
-        self._loop: asyncio.AbstractEventLoop
-        self._leave: asyncio.Event
-        opened: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(
-            target=self._live, args=(start, opened), name="braid-broker", daemon=True
-        )
-        self._thread.start()
-        try:
-            opened.result()
-        except BaseException:
-            self._ask_to_leave()
-            self._thread.join()
-            raise
-
-    def _live(self, start: BrokerStart, opened: concurrent.futures.Future[None]) -> None:
-        """The life of the loop's thread."""
-
-        async def live() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._leave = asyncio.Event()
-            try:
-                self._broker = await start
-            except BaseException as error:
-                opened.set_exception(error)
-                return
-            opened.set_result(None)
-            try:
-                await self._leave.wait()
-            finally:
-                await self._broker.stop(drain=False)  # it has been drained, unless nobody wanted that
-
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(live())
-
-    def _ask_to_leave(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._leave.set)
-        except (RuntimeError, AttributeError):
-            return  # the loop has ended, or has not even begun
+        self._life = LoopThread("braid-broker", start, end=_end, loop_factory=loop_factory())
+        self._broker = self._life.lives
 
     # What a program may know.
 
@@ -122,7 +82,7 @@ class SyncBroker:
     @property
     def stopped(self) -> bool:
         """Whether it has ended, or is about to."""
-        return not self._thread.is_alive() or self._broker.stopped
+        return not self._life.alive or self._broker.stopped
 
     def why_not_ready(self) -> str:
         """A sentence, empty while it is ready."""
@@ -160,12 +120,12 @@ class SyncBroker:
 
     def stop(self, *, drain: bool = True) -> None:
         """End the broker. May be called any number of times. See `Broker.stop`."""
-        if self._thread.is_alive():
+        if self._life.alive:
             try:
                 self._run(self._broker.stop(drain=drain))
             finally:
-                self._ask_to_leave()
-            self._thread.join()
+                self._life.leave()
+            self._life.join()
 
     def __enter__(self) -> Self:
         return self
@@ -180,16 +140,16 @@ class SyncBroker:
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Have the loop do something and wait for it."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise ConfigurationError("this would wait for itself; use braid.serve on an event loop")
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            future = self._life.submit(work, "braid.serve")
         except RuntimeError:
-            work.close()
             raise ConfigurationError(f"broker {self.broker_id} has ended") from None
         try:
             return future.result()
         except BaseException:
             future.cancel()  # whoever waited has been interrupted
             raise
+
+
+async def _end(broker: Broker) -> None:
+    await broker.stop(drain=False)  # it has been drained, unless that was not wanted
