@@ -1,8 +1,8 @@
 """Who may say what, hear what, and how much of it?
 
-A *principal* is somebody the broker knows by a token or a certificate. Its *grant* consists of filters:
-it may publish what the publish filter accepts, and subscribe to what the subscribe filter covers, or,
-if its grant says `narrow`, to whatever its subscription and the grant have in common.
+A *principal* is a person or program the broker knows by a token or a certificate. Its *grant* consists of
+filters: it may publish what the publish filter accepts, and subscribe to what the subscribe filter covers,
+or, if its grant says `narrow`, to whatever its subscription and the grant have in common.
 
 A publication with ranges is a box of points, and subscribers receive it when one point satisfies
 them. So it may be published only if the publish grant accepts *every* point: otherwise a publisher
@@ -82,7 +82,7 @@ _NO_TOKEN = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What somebody may do. `None` for a filter allows nothing, `Filter("TRUE")` everything."""
+    """What a principal may do. `None` for a filter allows nothing, `Filter("TRUE")` everything."""
 
     publish: Filter | None = None
     """What may be published: every publication must satisfy it, one with ranges at every point."""
@@ -179,7 +179,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody the broker knows, what it may do, and how much of it."""
+    """A person or program the broker knows, what it may do, and how much of it."""
 
     name: str
     grant: Grant
@@ -349,10 +349,10 @@ def _between(low: int, high: int) -> Intervals:
 class AccessPolicy:
     """Whom a broker knows, and by what.
 
-    A token that is shown decides; without one, the name in the certificate does; without that, the
-    client is anonymous, if there is such a principal. Where the policy knows tokens (or certificates),
-    one that it does not know is refused even if anonymous clients are welcome: whoever shows one expects
-    to be somebody. Kinds of credentials that it does not know at all are not looked at.
+    A token that is shown decides; without one, the name in the certificate does; without that, the client is
+    anonymous, if there is such a principal. Where the policy knows tokens (or certificates), one that it does
+    not know is refused even if anonymous clients are welcome: a client that shows one expects to be known by
+    it. Kinds of credentials that it does not know at all are not looked at.
     """
 
     principals: Mapping[str, Principal] = field(default_factory=dict)
@@ -385,7 +385,7 @@ class AccessPolicy:
     @classmethod
     @cache
     def open(cls) -> AccessPolicy:
-        """No security: whoever can connect may do everything. For loopback and closed networks."""
+        """No security: every client that can connect may do everything. For loopback and closed networks."""
         return cls(anonymous=Principal(ANONYMOUS, Grant.everything()))
 
     @property

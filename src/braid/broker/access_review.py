@@ -1,10 +1,10 @@
-"""By what was somebody let in, and who must go when that no longer holds?
+"""By what was a peer let in, and which must go when that no longer holds?
 
-The access policy can be replaced while the broker runs, tokens expire, and certificates are revoked. Whoever
-was let in by something that no longer counts is sent away. Whoever may do less than before, and has asked for
-more than that, is asked to come again, and hears then what it may have.
+The access policy can be replaced while the broker runs, tokens expire, and certificates are revoked. A peer
+that was let in by something that no longer counts is sent away. One that may do less than before, and has
+asked for more than that, is asked to come again, and hears then what it may have.
 
-Whoever shows wrong tokens waits for the answers, longer each time. Only wrong ones wait: a right token is
+A peer that shows wrong tokens waits for the answers, longer each time. Only wrong ones wait: a right token is
 accepted at once, from wherever it comes, so that nobody can lock others out.
 """
 
@@ -45,13 +45,13 @@ WRONG_TOKEN_US_MAX = 5_000_000
 FORGIVEN_AFTER_US = 60_000_000
 # Addresses that are remembered; more than this forget the one that was wrong longest ago.
 ADDRESSES_MAX = 4_096
-# Whoever owns an IPv6 address usually owns so much of what is around it.
+# The owner of an IPv6 address usually owns so much of what is around it.
 IPV6_PREFIX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """How somebody was let in."""
+    """How a peer was let in."""
 
     credential: str = ""
     """As `AccessPolicy.credential` names it; empty for nobody in particular."""
@@ -62,7 +62,7 @@ class Admission:
 
 
 NOBODY = Admission()
-"""How somebody was let in about whom nothing is known."""
+"""How a peer was let in of which nothing is known."""
 
 
 class WrongTokens:
@@ -183,13 +183,13 @@ class AccessReview:
         return before - len(self._connections.parties)
 
     def _readmitted(self, connection: int, party: Party, admission: Admission) -> Principal | None:
-        """Whoever this is at present; None if it has been sent away."""
+        """The principal that this is at present; None if it has been sent away."""
         access = self._handshake.access
         try:
             principal = access.readmit(admission.credential, admission.role, self._turn.now_us)
             if isinstance(party, Client):
                 if principal.name != party.principal.name:
-                    raise RequestRefusedError("this is somebody else's now", "authentication")
+                    raise RequestRefusedError("this belongs to another principal now", "authentication")
             elif not access.is_open and principal.name != party.name:
                 raise RequestRefusedError(f"this principal may not link as {party.name!r}", "denied")
         except RequestRefusedError as error:

@@ -3,10 +3,10 @@
 *Installations.* A subscription is answered when every broker that can be reached has confirmed it, and no
 link of the network is missing: one that is down, or whose neighbour has not been met or brought up to date
 since. What is published behind a missing link would pass the subscriber by, so the answer waits for it,
-however long that takes. Whoever does not want to wait can be told the names of the missing links.
+however long that takes. A client that does not want to wait can be told the names of the missing links.
 
-Between brokers, a confirmation covers whoever can be reached; which links are missing they tell each other
-beside that (`Links.missing`), before the confirmation that leaves them out.
+Between brokers, a confirmation covers all brokers that can be reached; which links are missing they tell each
+other beside that (`Links.missing`), before the confirmation that leaves them out.
 
 *Announcements.* Whatever was advertised waits only until the neighbours have confirmed it, or are given up.
 
@@ -43,7 +43,7 @@ class Installation:
 
     key: str
     origin: str | None
-    """The neighbour it came from; None if it is of somebody here."""
+    """The neighbour it came from; None if it is of a client here."""
     waiter: Waiter
     """Who is answered, once: with the links that it does not cover (none, unless a partial answer is
     welcome), or with why it cannot be."""
@@ -150,7 +150,7 @@ class Outstanding:
             announcement.confirm()
 
     def _release_line(self) -> None:
-        # Whoever is released may advertise more, and wait for that.
+        # A party that is released may advertise more, and wait for that.
         while self._line and (until := self._line[0][0]) is not None:
             if next(iter(self._advertisements), until + 1) <= until:
                 return
@@ -289,7 +289,7 @@ class Installations:
 
     @property
     def next_deadline_us(self) -> int | None:
-        """When somebody's patience ends next."""
+        """When the patience of a client ends next."""
         while self._deadlines and self._deadlines[0][2].over:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

@@ -1,7 +1,7 @@
 """The connections of a broker: who is at the other end of each, and how they were let in.
 
-This is what all handlers share about who is here. Whoever ends a greeting enters a party, and whoever ends a
-connection lets it go; what that means for the party is decided by the owner of its life.
+This is what all handlers share about who is here. The handler that ends a greeting enters a party, and the
+one that ends a connection lets it go; what that means for the party is decided by the owner of its life.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class BrokerCore:
             access: who may do what; everybody everything if not given.
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
-            neighbours: ids and addresses that somebody else, such as a directory, remembers from earlier.
+            neighbours: ids and addresses that another part, such as a directory, remembers from earlier.
             matcher: who answers which destinations want a publication, such as a view of what many brokers
                 in one process share; an index of its own if not given.
         """

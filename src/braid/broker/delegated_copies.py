@@ -1,7 +1,7 @@
 """What happens to publications that are for a set of brokers?
 
-Bitmap delegation (strategy SB): a copy carries the destinations that its receiver has to serve. Whoever gets
-one, whatever strategy it has itself, delivers it here if it is one of them and splits the rest among its
+Bitmap delegation (strategy SB): a copy carries the destinations that its receiver has to serve. A broker that
+gets one, whatever its own strategy, delivers it here if it is one of them and splits the rest among its
 links.
 
 A copy along the tree and a copy for a set can both come by while the network changes; each broker remembers
@@ -177,7 +177,8 @@ class DelegatedCopies:
     def _pass_to_doubles(
         self, source: Party, batch: PublicationBatch, doubles: tuple[str, ...], pending: Pending | None
     ) -> None:
-        """Others have this broker's digest, and whoever made the set did not know: it may have meant them.
+        """Others have this broker's digest, and the broker that made the set did not know: it may have meant
+        them.
 
         They do the same, so that copies meet; but what has been here before goes no further.
         """
@@ -265,7 +266,7 @@ class DelegatedCopies:
     # What is for brokers out of sight.
 
     def _wait(self, batch: PublicationBatch, care: Pending | None, since_us: int) -> None:
-        # Whoever made the set may have heard of a new broker sooner than we do.
+        # The broker that made the set may have heard of a new broker sooner than we do.
         over = self._turn.now_us - since_us >= self._turn.settings.recovery_us_max
         if (over and self._knows_all()) or (
             care is None and self._out_of_sight_bytes > OUT_OF_SIGHT_BYTES_MAX

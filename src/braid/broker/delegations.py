@@ -119,7 +119,7 @@ class Delegations:
             if found is None:
                 unknown.append(digest)
             else:
-                # Whoever made the set knew of one alone; we cannot tell of which.
+                # The broker that made the set knew of one alone; we cannot tell of which.
                 names.update(found)
         shares = split_destinations(names, self._links(), self._toward, hops)
         here = self._digest in digests

@@ -169,7 +169,7 @@ class Dialling:
     def resumable(self, address: str) -> Link | None:
         """The link that a dialled connection could go on with."""
         link = self._links.get(self.name_of(address) or self._verifying.get(address, ""))
-        # Whoever is told the name of a session can go on with it.
+        # A peer that is told the name of a session can go on with it.
         return link if link is not None and link.agreed and self.is_at(address, link) else None
 
     def strangers(self) -> list[Neighbour]:

@@ -1,10 +1,10 @@
 """Who hears of publications that were taken for repetitions, or could not be passed on?
 
-A receipt that says nothing means that a publication was delivered. So what was not has to be told to whoever
-published it: by its own broker whatever is discarded, and by brokers further on, and by logs, what is so old
-that they cannot tell it from a repetition. (What they know to have had before was delivered.) The same holds
-for what is too large for a broker on the way. News from further on goes back the way the publication came, as
-long as somebody waits for it.
+A receipt that says nothing means that a publication was delivered. So what was not has to be told to the
+client that published it: by its own broker whatever is discarded, and by brokers further on, and by logs,
+what is so old that they cannot tell it from a repetition. (What they know to have had before was delivered.)
+The same holds for what is too large for a broker on the way. News from further on goes back the way the
+publication came, as long as a party waits for it.
 """
 
 from __future__ import annotations

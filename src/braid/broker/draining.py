@@ -86,7 +86,7 @@ class Draining:
         self._turn.note("info", "draining")
 
     def entered(self, event: Entered) -> None:
-        """Whoever still comes, such as a neighbour that was being dialled, gets no further credit either."""
+        """Peers that still come, such as a neighbour that was being dialled, get no further credit either."""
         if self.begun:
             event.party.channel.hold_credit(DRAINING)
 

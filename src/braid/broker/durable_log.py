@@ -42,7 +42,7 @@ class DurableLog:
         self.shards = 1
         """Of so many logs with the same filter, this is that one: each has some of the publishers."""
         self.pins: dict[str, Pin] = {}
-        """By consumer: rows that are kept because somebody may go back to them."""
+        """By consumer: rows that are kept because a reader may go back to them."""
         self.filter = filter
         """What it was made for. All its rows satisfy this."""
         self.permitted: Filter | None = filter
@@ -127,5 +127,5 @@ def size_of(row: LogRow) -> int:
 
 
 def log_key(owner: str, name: str) -> str:
-    # A slash in an owner's name must not make it somebody else with another log.
+    # A slash in an owner's name must not make it another owner with another log.
     return f"{owner.replace('%', '%25').replace('/', '%2F')}/{name}"

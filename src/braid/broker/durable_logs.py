@@ -171,7 +171,7 @@ class DurableLogs:
         return log
 
     def _may_replay(self, client: Client, log: DurableLog) -> bool:
-        """Whether a log of somebody else's was granted to this client at present."""
+        """Whether a log of another principal was granted to this client at present."""
         principal = self._principal_of(client.principal.name) or client.principal
         return log.key in principal.grant.replay
 
@@ -311,7 +311,7 @@ class DurableLogs:
             self.reading.feed(answer.log)
 
     def not_installed(self, event: NotInstalled) -> None:
-        """The log goes on, and can be read by whoever asks again."""
+        """The log goes on, and can be read by the next client that asks."""
         self.owners.not_installed(event)
         waiter, client = event.waiter, event.waiter.party
         if waiter.kind is not WaiterKind.LOG_SUBSCRIPTION or not isinstance(client, Client):
@@ -580,7 +580,7 @@ class DurableLogs:
             self.sweeps.review()
 
     def heard(self, told: Persisted | Swept | Resources) -> None:
-        """Store work is done or is not, rows were removed, or somebody has looked how much room there is."""
+        """Store work is done or is not, rows were removed, or the driver says how much room there is."""
         if isinstance(told, Swept):
             self.sweeps.swept(told)
             return

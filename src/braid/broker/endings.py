@@ -1,7 +1,7 @@
 """How connections end: by the peer, by its mistakes, or by ours.
 
-Whoever ends a connection says so here, once. What that means for links, clients and soft links is told as an
-event, and decided by those who keep them.
+Handlers that end a connection say so here, once. What that means for links, clients and soft links is told as
+an event, and decided by those who keep them.
 """
 
 from __future__ import annotations

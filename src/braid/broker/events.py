@@ -2,8 +2,8 @@
 
 A handler that has changed something tells what has happened, and does not know who cares. Who hears of it,
 and in which order, is one table (`composition.py`), which is the same for all brokers and never changes.
-Those who hear of an event are called at once, within the same turn; what they cause themselves is told
-before the next one hears of the first. A question is no event: whoever has one is given the answerer when it
+Those who hear of an event are called at once, within the same turn; what they cause themselves is told before
+the next one hears of the first. A question is no event: a handler that has one is given the answerer when it
 is made.
 """
 

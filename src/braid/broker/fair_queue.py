@@ -1,10 +1,10 @@
 """Whose frames are handled next, and how many of them in one turn?
 
-A turn never waits, so whoever makes a turn long makes everybody wait. What one read brings may ask for
+A turn never waits, so a peer that makes a turn long makes all others wait. What one read brings may ask for
 seconds of work: a few bytes subscribe, and tables and neighbours follow. So a turn does a bounded amount of
 work, counted and not timed, and what is left stands in line. Those in line are served a few requests at a
-time, one after the other; neighbours come first. While somebody stands in line nothing more is read from
-them, which bounds the line and hands the waiting on to whoever asks too much.
+time, one after the other; neighbours come first. While a party stands in line nothing more is read from
+it, which bounds the line and hands the waiting on to the one that asks too much.
 
 The order of a party's frames stays as it is. Only what merely reports how far the other side has come, and
 heartbeats, pass the line.

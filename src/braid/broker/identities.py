@@ -2,11 +2,11 @@
 
 Where brokers show tokens or certificates, those say it. Where nothing is configured, a neighbour is trusted
 on first use, as ssh does: when two brokers meet, each gives the other a key of its own making, made from a
-secret that is kept with its data, so that a broker needs to keep one secret only. Whoever comes in the name
-of a neighbour that was met before has to prove that it knows that key. One that cannot (it keeps no data,
-or has lost them) is dialled at the address where it was met: whoever answers there is that neighbour. Where
-neither end can prove anything, both dial: each gives a ticket to whoever is at the other's address, and lets
-in who comes back with it.
+secret that is kept with its data, so that a broker needs to keep one secret only. A peer that comes in the
+name of a neighbour that was met before has to prove that it knows that key. One that cannot (it keeps no
+data, or has lost them) is dialled at the address where it was met: the broker that answers there is that
+neighbour. Where neither end can prove anything, both dial: each gives a ticket to the broker at the other's
+address, and lets in who comes back with it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Identities:
         """What tickets and names of sessions are made from, for as long as this process lives."""
         self._sessions = 0
         self._tickets: dict[str, str] = {}
-        """What neighbours gave to whoever is at this broker's address, by their names."""
+        """What neighbours gave to the broker at this broker's address, by their names."""
         self._secret = store.secret if store is not None else ""
         """What this broker's keys are made from; empty if it keeps nothing."""
         self.known = dict(store.keys) if store is not None else {}
@@ -91,7 +91,7 @@ class Identities:
         }
 
     def take_ticket(self, neighbour: str, ticket: str) -> None:
-        """Somebody in a neighbour's name gives a ticket. It opens no door but the one of who made it."""
+        """A peer in a neighbour's name gives a ticket. It opens no door but the one of who made it."""
         if len(ticket) == KEY_LENGTH:
             self._tickets[neighbour] = ticket
 

@@ -167,7 +167,7 @@ class Invariants:
             if link.channel.connected == link.down:
                 yield f"{link} is {'down' if link.down else 'up'}, and its channel does not know it"
             if link.down and (link.connection is not None or link.behind):
-                yield f"{link} is down, and has a connection or somebody behind it"
+                yield f"{link} is down, and has a connection or brokers behind it"
             if (link.connection is not None) != (link.stage in Link.CONNECTED):
                 yield f"{link} has the connection {link.connection}"
             if bool(link.agreed) != (link.stage is not LinkStage.DOWN):

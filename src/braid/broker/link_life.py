@@ -1,8 +1,9 @@
 """The life of a link to a neighbouring broker, as a table.
 
-Whoever keeps the links (`links.py`) is its owner: nobody else takes a step. To be dialled and to be greeted
-are no stages of a link: until the greeting ends it is not known which neighbour a connection leads to, if to
-any. An attempt belongs to its address (`dialling.py`), and a greeting to its connection (`handshake.py`).
+The handler that keeps the links (`links.py`) is its owner: no other takes a step. To be dialled and to be
+greeted are no stages of a link: until the greeting ends it is not known which neighbour a connection leads
+to, if to any. An attempt belongs to its address (`dialling.py`), and a greeting to its connection
+(`handshake.py`).
 
 Two directions meet in a link. Its stages say what this side knows of the other; what the other side was told
 is data beside them.

@@ -1,8 +1,8 @@
 """Which brokers have direct links to which others, as they tell each other for delegation.
 
-Whoever delegates a copy for a set of brokers shares the set out among its links by whom each of those brokers
-can reach directly (`delegations.py`). So brokers that delegate tell those they have a link to, primary or
-soft, which links they have.
+A broker that delegates a copy for a set of brokers shares the set out among its links by whom each of those
+brokers can reach directly (`delegations.py`). So brokers that delegate tell those they have a link to,
+primary or soft, which links they have.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class LinkStates:
     def _tell(self, parties: Iterable[Link | SoftLink]) -> None:
         """Tell those who may delegate to us whom we can reach directly.
 
-        Whoever hears it may ask us to find the way to any broker, so only those who see everybody say it.
+        A broker that hears it may ask us to find the way to any other, so only those say it that see all.
         """
         if not self.delegates or self._turn.settings.delta < DELTA_MAX:
             return

@@ -1,7 +1,7 @@
 """How do two brokers become neighbours, and stay so?
 
 A link's session outlives its connections. It has a name that both ends know it by: if the one who dials
-names the session that the other one is in, they go on where they were. Whoever is dialled decides that,
+names the session that the other one is in, they go on where they were. The one that is dialled decides that,
 once; otherwise a session begins anew and both ends say everything they know.
 
 *Complete.* A broker that has just started knows nothing. It tells a neighbour that its tables are complete
@@ -9,7 +9,7 @@ once all its other neighbours have told it so; in a tree that always ends. Until
 what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours that
 have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
 
-A broker that cannot ask somebody (a link is down when an advertisement comes) says that its tables are
+A broker that cannot ask a neighbour (a link is down when an advertisement comes) says that its tables are
 incomplete, and complete again later.
 
 *Open.* Publications cross a link when the neighbour says that its tables are complete and has confirmed the
@@ -190,7 +190,7 @@ class Links:
     # From greetings to sessions.
 
     def offer(self, address: str) -> Offer:
-        """What to say to whoever is dialled at an address."""
+        """What to say to the broker that is dialled at an address."""
         link = self._dialling.resumable(address)
         reach, expected = self._reachability.reach(link), self._dialling.expected(address)
         if link is None:
@@ -397,7 +397,7 @@ class Links:
         if gone:
             return
         link.behind = frozenset()
-        # Whoever subscribes behind it now cannot say so.
+        # Brokers behind it that subscribe now cannot say so.
         link.told_complete = False
         self.tell_reach()
         if link.outstanding.announces:
@@ -449,7 +449,7 @@ class Links:
             self.tell_reach()
 
     def tables_incomplete(self, link: Link, _: TablesIncomplete | None = None) -> None:
-        """The neighbour has lost track of somebody."""
+        """The neighbour has lost track of a subscriber."""
         self._step(link, LinkStep.INCOMPLETE)
         self.tell_reach()
         self._lose_track(link)
@@ -459,7 +459,7 @@ class Links:
         self._lose_track(event.link)
 
     def _lose_track(self, link: Link) -> None:
-        """Somebody behind this link may be interested in what we have not heard of."""
+        """A broker behind this link may be interested in what we have not heard of."""
         if not link.unknown:
             link.unknown = True
             self._completeness.tell()
@@ -487,9 +487,9 @@ class Links:
         self._completeness.tell()
 
     def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
-        """What somebody behind a link wants of a batch that was kept whether they did or not."""
+        """What the brokers behind a link want of a batch that was kept whether they did or not."""
         if batch.route:
-            return batch  # somebody who knew has decided that it is for brokers there
+            return batch  # a broker that knew has decided that it is for brokers there
         rows = self._tables.wanted_behind(link.name, batch)
         if len(rows) == len(batch):
             return batch
@@ -541,7 +541,7 @@ class Links:
         self.tell_reach()
 
     def _moved(self, name: str) -> None:
-        """A neighbour itself, and not somebody else, says that there is another way to it now."""
+        """A neighbour itself, and no other, says that there is another way to it now."""
         link = self.links.get(name)
         if link is not None and link.connection is None and name in self._reachability.reach(link):
             self._turn.note(

@@ -1,4 +1,4 @@
-"""Is whoever is connected still there, and does it take what is theirs?
+"""Is a connected peer still there, and does it take what is for it?
 
 - A peer that says nothing is asked, and given up if it does not answer.
 - A client that holds others up and does not read is disconnected.
@@ -98,7 +98,7 @@ class Liveness:
         return given_up
 
     def comes_on(self, party: Party) -> None:
-        """More of a long frame is here. Whoever sends it hears so, since what it asks is behind it."""
+        """More of a long frame is here. The sender hears so, since what it asks is behind it."""
         self._moves(party)  # and so is what it would acknowledge
         if party.channel.writable:
             self._turn.tell_connection(party, Pong(0))

@@ -1,8 +1,8 @@
 """What may the owner of a log do beside reading it?
 
-From any of its connections, whoever reads the log: make it, ask where it stands, acknowledge rows, and pin
-rows that a consumer may come back for. So a program can spread the reading of one log over many connections.
-A principal that may only replay a log of somebody else may also ask where it stands.
+From any of its connections, whichever client reads the log: make it, ask where it stands, acknowledge rows,
+and pin rows that a consumer may come back for. So a program can spread the reading of one log over many
+connections. A principal that may only replay a log of another one may also ask where it stands.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LogOwners:
         )
 
     def installed(self, event: Installed) -> None:
-        """A log collects from everywhere: whoever made it hears so when it is safe, too."""
+        """A log collects from everywhere: the client that made it hears so when it is safe, too."""
         waiter = event.waiter
         log = self._logs.logs.get(waiter.key)
         if waiter.kind is WaiterKind.LOG_CREATED and isinstance(waiter.party, Client) and log is not None:
@@ -86,7 +86,7 @@ class LogOwners:
         self._turn.tell(client, Done(message.request, self._status(log)))
 
     def acknowledge(self, client: Client, message: AcknowledgeDurable) -> None:
-        """Rows are done with, whoever reads them."""
+        """Rows are done with, whichever client reads them."""
         try:
             log = self._owned(client, message)
             if not -1 <= message.offset < log.safe_offset:

@@ -93,7 +93,7 @@ class LogReading:
         """From time to time: try again to read what could not be read."""
         for log in list(self._unread.values()):
             if log.reader is None:
-                del self._unread[log.key]  # whoever reads it next will ask
+                del self._unread[log.key]  # the next reader will ask
             else:
                 self.feed(log)
 

@@ -1,4 +1,4 @@
-"""Who may touch the log of an anonymous client? Whoever holds its secret.
+"""Who may touch the log of an anonymous client? The one that holds its secret.
 
 A log that has none, such as one from before there were secrets, gets the first that is shown.
 """

@@ -113,7 +113,7 @@ class Maps:
                 removed = []
 
     def anchor_for(self, link: str, anchor: Anchor | None) -> Anchor:
-        """How a neighbour is to know what has an anchor, or (None) is for somebody here.
+        """How a neighbour is to know what has an anchor, or (None) is for a client here.
 
         Only those who see everything put destinations into sets, so only they are told what is exact: it
         costs some covering.

@@ -1,6 +1,6 @@
 """Who is a broker talking to?
 
-A *party* is whoever is at the other end of a channel: a neighbouring broker (a link) or a client. A link
+A *party* is the peer at the other end of a channel: a neighbouring broker (a link) or a client. A link
 outlives its connections; a client's party ends with its connection.
 
 Where a party is in its life is its *stage*, which a table leads on (`life.py`); what follows from the stage
@@ -188,7 +188,7 @@ class Link(Party):
         self.dialled = False
         """Whether we opened the present connection: decides between two of them, and changes nothing else."""
         self.unknown = True
-        """Whether somebody behind it may be interested in what we have not heard of. A link that goes down
+        """Whether a broker behind it may be interested in what we have not heard of. A link that goes down
         keeps what it had said, so that its neighbours can be told that we know everybody; in the stage OPEN
         nobody is unknown."""
         self.met = False

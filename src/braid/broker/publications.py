@@ -145,7 +145,7 @@ class Publications:
         return True
 
     def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
-        """Publications have come from somebody."""
+        """Publications have come from a party."""
         self._arrived(self.ways.source(party), frames)
 
     def _arrived(self, source: Source, frames: Sequence[Frame]) -> None:
@@ -162,7 +162,7 @@ class Publications:
         for sequence, batch in batches:
             pending = None
             if batch.flags and batch.acknowledged:
-                # Whoever waits for it waits from the moment it has arrived.
+                # The sender waits for it from the moment it has arrived.
                 pending = source.party.line.enter(sequence)
             if batch.route:
                 alike = False
@@ -177,13 +177,13 @@ class Publications:
             self._route_unlike(source, arrivals)
 
     def _needs_no_look(self, client: Client) -> bool:
-        """Whether a client may publish whatever it likes, and somebody may want it."""
+        """Whether a client may publish whatever it likes, and subscribers may want it."""
         return client.principal.publishes_anything and self.expects_anything
 
     # From clients.
 
     def _from_client(self, client: Client, frames: Iterable[tuple[int, PublicationBatch]]) -> None:
-        """A client publishes. What nobody can be waiting for yet is kept until somebody can."""
+        """A client publishes. What no subscriber can be waiting for yet is kept until one can."""
         rows = size = 0
         for _, batch in frames:
             rows += batch.count
@@ -466,7 +466,7 @@ class Publications:
         )
 
     def _go_and_be_kept(self, source: Source, arrivals: Sequence[Arrival]) -> None:
-        """Let publications go their way while somebody's interest is not known.
+        """Let publications go their way while the interest of a neighbour is not known.
 
         They go one batch after the other: what is kept for such a link whether it matches or not must not
         come behind what follows it.
@@ -580,7 +580,7 @@ class _Kind(Enum):
 
 
 def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
-    """Whoever waits for an acknowledged batch waits from the moment it has arrived."""
+    """The sender waits for an acknowledged batch from the moment it has arrived."""
     return source.line.enter(sequence) if batch.acknowledged else None
 
 

@@ -37,7 +37,7 @@ class Refusals:
         self._refused[code] = count + len(sequences), first_reason
 
     def audit(self, client: Client) -> None:
-        """A line for all refusals of a turn: whoever is refused a thousand times writes no thousand lines."""
+        """A line for all refusals of a turn, so that a client cannot fill the log with them."""
         for code, (count, reason) in self._refused.items():
             self._turn.audit(
                 "warning",

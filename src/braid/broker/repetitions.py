@@ -90,7 +90,7 @@ class Repetitions:
     ) -> None:
         """All rows of a copy along the tree but these have been here before."""
         if self._count(source, batch, fresh) and pending is not None:
-            # It is settled when its first copy is, not before; whoever sends it does not wait for what is on
+            # It is settled when its first copy is, not before; the sender does not wait for what is on
             # its own side.
             for earlier in self._unsettled.of(batch.publisher, batch.sequences):
                 pending.wait_beside(source, earlier)
@@ -130,7 +130,7 @@ class Repetitions:
     # The end of waiting.
 
     def _frame_settled(self, pending: Pending) -> None:
-        """All of a frame is settled: whoever sent it hears so.
+        """All of a frame is settled: its sender hears so.
 
         Copies for sets go both ways on a link. If each waited for those before it, two brokers could wait for
         each other for ever; along the tree that cannot be. So each is told by itself. What is behind such a

@@ -34,7 +34,7 @@ class WaitingFor(Enum):
 
 
 class Pending:
-    """Somebody who waits, and how many shares of what is waited for are not settled yet."""
+    """A party that waits, and how many shares of what is waited for are not settled yet."""
 
     __slots__ = (
         "apart",
@@ -53,9 +53,9 @@ class Pending:
     def __init__(self, kind: WaitingFor, party: Party | None = None, key: Any = None) -> None:
         self.kind = kind
         self.party = party
-        """Who waits, or whoever it came from."""
+        """The party that waits, or that it came from."""
         self.key = key
-        # The first share belongs to whoever made it, until everybody concerned is found.
+        # The first share belongs to its maker, until all parties concerned are found.
         self.shares = 1
         self.toward: dict[Party, int] = {}
         """Of the shares, those of copies that brokers got, by broker."""
@@ -73,7 +73,7 @@ class Pending:
         """The session in which its sender hears of it by itself, whatever is before it; None: it does not."""
 
     def __repr__(self) -> str:
-        who = self.party.name if self.party is not None else "somebody"
+        who = self.party.name if self.party is not None else "a party"
         return f"<{who} waits for {self.shares} shares of {self.kind.name.lower()} {self.key}>"
 
     @property
@@ -180,7 +180,7 @@ class SettleLine:
         self._apart: list[int] = []
         """What is done behind what is not."""
         self._first_before = 0
-        """What was waited for when somebody last asked what is done apart."""
+        """What was waited for when it was last asked what is done apart."""
 
     def __len__(self) -> int:
         return len(self.waiting)

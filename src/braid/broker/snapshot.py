@@ -83,7 +83,7 @@ class LogSnapshot:
     safe_offset: int
     acknowledged: int
     read: bool
-    """Whether somebody reads it at the moment."""
+    """Whether a client reads it at the moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class MeshSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitSnapshot:
-    """Somebody who waits for an answer."""
+    """A client or neighbour that waits for an answer."""
 
     who: str
     """Who, and what for, in words."""

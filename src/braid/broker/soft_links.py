@@ -2,10 +2,10 @@
 
 `fanout` is a bound on *all* links of a broker: its primary links, the soft links it opened, those that others
 opened to it, those that are being closed and those that are being dialled. Primary links are always possible;
-soft links share what they leave. A broker that is full refuses, and whoever asked tries somebody else.
+soft links share what they leave. A broker that is full refuses, and the one that asked tries another.
 
-A soft link carries publications both ways, whoever opened it. So there is one between two brokers at most,
-and it costs each of them one place.
+A soft link carries publications both ways, whichever end opened it. So there is one between two brokers at
+most, and it costs each of them one place.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Does a soft link come from the broker in whose name it is opened?
 
-Brokers that open soft links to each other may never have met, and whoever has a soft link in a broker's
+Brokers that open soft links to each other may never have met, and a peer that has a soft link in a broker's
 name is sent what is for that broker. So a broker that is about to open one says so along the tree
 (`SoftWord`), where everybody knows in which direction it lies, with a word that it shows again in its
-greeting. A neighbour's claim to speak for somebody who is not behind it goes nowhere. Brokers on the way
+greeting. A neighbour's claim to speak for a broker that is not behind it goes nowhere. Brokers on the way
 between the two hear the word; what is published there passes them anyway.
 """
 
@@ -66,7 +66,7 @@ class SoftWords:
         return {receiver: word} if word is not None else {}
 
     def hear(self, link: Link, message: SoftWord) -> None:
-        """A neighbour passes on that a broker is about to open a soft link to us, or to somebody else."""
+        """A neighbour passes on that a broker is about to open a soft link to us, or to another one."""
         if message.sender not in link.behind or len(message.word) > WORD_LENGTH_MAX:
             return
         if message.receiver == self._broker_id:

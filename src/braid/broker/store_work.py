@@ -1,6 +1,6 @@
 """What has been asked of the store, and what is safe?
 
-All store work of one turn is one *piece*, done in one transaction. Whoever waits for a piece is a record, and
+All store work of one turn is one *piece*, done in one transaction. What waits for a piece is a record, and
 its turn comes once that piece and all before it are done. A piece that fails for want of something that may
 come back, such as room on the disk, is asked for again at a bounded pace, and those after it follow in their
 order: nothing is safe before its turn, and nothing is forgotten.
@@ -102,7 +102,7 @@ class StoreWork:
         self.asked = True
 
     def when_safe(self, waiting: Waiting) -> None:
-        """Somebody waits until everything that was asked for so far is done."""
+        """A party waits until everything that was asked for so far is done."""
         self._when_safe.append(waiting)
         self.asked = True
 

@@ -1,7 +1,7 @@
 """How much do the logs of one principal keep together?
 
 What they keep is counted in pieces of a log, the oldest first. Beyond what a principal may store, the oldest
-pieces of its largest log go, acknowledged or not, until a tenth is free again. Rows that somebody pinned, and
+pieces of its largest log go, acknowledged or not, until a tenth is free again. Rows that a reader pinned, and
 unacknowledged ones of a log with `when_full="block"`, stay: then those who publish here wait. The store knows
 the bytes of a log from before a restart only as a whole; they are taken to be spread evenly.
 """

@@ -1,4 +1,4 @@
-"""What happened to a broker last, for whoever has to find out why something broke.
+"""What happened to a broker last, to find out why something broke.
 
 A bounded log of the latest inputs, in a few words each: it keeps no publication alive. Single publications
 that are merely passed on are not in it.

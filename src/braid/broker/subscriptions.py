@@ -1,4 +1,4 @@
-"""What happens when somebody subscribes, advertises, or takes it back?
+"""What happens when a client or a neighbour subscribes, advertises, or takes it back?
 
 Tables say whom else to tell; the answer to a request waits until all of those have confirmed
 (`confirmations`), so that a subscription that was answered is installed everywhere. For an advertisement a
@@ -174,7 +174,7 @@ class Subscriptions:
         self._turn.fail(client, request, error)
 
     def _granted(self, client: Client, what: str, filter: Filter) -> None:
-        """For the audit log, where clients are somebody."""
+        """For the audit log, where clients have names."""
         if client.principal.name != ANONYMOUS:
             self._turn.audit(
                 "debug",
@@ -317,7 +317,7 @@ class Subscriptions:
     # From links.
 
     def subscribe_link(self, link: Link, messages: Sequence[Subscribe]) -> None:
-        """A neighbour subscribes for whoever is behind it."""
+        """A neighbour subscribes for the brokers behind it."""
         items: list[tuple[str, Filter]] = []
         for message in messages:
             if not message.key.startswith(self._own):
@@ -358,7 +358,7 @@ class Subscriptions:
         self._done(link, message.request)
 
     def advertise_link(self, link: Link, message: Advertise) -> None:
-        """A neighbour advertises for whoever is behind it."""
+        """A neighbour advertises for the brokers behind it."""
         if message.key.startswith(self._own):
             self._done(link, message.request)
             return
@@ -386,7 +386,7 @@ class Subscriptions:
             self._events.tell(CaughtUp(link))
 
     def failed(self, link: Link, message: Failed) -> None:
-        """A neighbour cannot carry out what it was told: whoever asked for it hears so."""
+        """A neighbour cannot carry out what it was told: the party that asked for it hears so."""
         self._turn.note(
             "error", "a neighbour refused", neighbour=link.name, code=message.code, reason=message.reason
         )
@@ -416,7 +416,7 @@ class Subscriptions:
             return None
 
     def link_down(self, link: Link) -> None:
-        """The connection of a link has gone: whoever waited for its confirmations is looked at again."""
+        """The connection of a link has gone: those that waited for its confirmations are looked at again."""
         self.installations.again(link.outstanding.disconnected())
 
     def links_changed(self, _: ReachChanged) -> None:
@@ -470,16 +470,16 @@ class Subscriptions:
     # For everybody.
 
     def install(self, installation: Installation, filter: Filter, destination: Hashable) -> None:
-        """Add a subscription of somebody here."""
+        """Add a subscription of a client here."""
         self._inform(self.tables.subscribe([(installation.key, filter)], destination, link=False))
         self.installations.begin(installation)
 
     def retarget(self, key: str, filter: Filter, destination: Hashable) -> None:
-        """Give what a subscription of somebody here gets to another destination."""
+        """Give what a subscription of a client here gets to another destination."""
         self._inform(self.tables.subscribe([(key, filter)], destination, link=False))
 
     def withdraw(self, key: str) -> None:
-        """Remove a subscription of somebody here."""
+        """Remove a subscription of a client here."""
         self.installations.cancel(key, None)
         self._inform(self.tables.unsubscribe([key]))
 
@@ -587,7 +587,7 @@ def _message_of(tell: Tell, request: int) -> Message:
         return Unsubscribe(request, tell.key)
     if tell.verb is Verb.UNADVERTISE:
         return Unadvertise(request, tell.key)
-    # As it was written: whoever reads it has accepted as much before, and a canonical text may be longer.
+    # As it was written: the reader has accepted as much before, and a canonical text may be longer.
     text = tell.filter.text if tell.filter is not None else ""
     if tell.verb is Verb.ADVERTISE:
         return Advertise(request, tell.key, text)

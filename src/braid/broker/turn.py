@@ -3,7 +3,7 @@
 Everything that is said to a party passes here. At the end of a turn each party that something changed
 for gets one write: what the channel lets out, and an acknowledgement if one is due.
 
-Back-pressure: a party is *behind* while more waits for it than its bound. Whoever sends something to
+Back-pressure: a party is *behind* while more waits for it than its bound. A party that sends something to
 a party that is behind gets no further credit until it has caught up by half.
 """
 
@@ -157,7 +157,7 @@ class Turn:
             self.acknowledge_later(party)
 
     def offer(self, party: Party, body: Body, care: Pending | None) -> None:
-        """Put something in line that somebody may care for."""
+        """Put something in line that a party may wait for."""
         party.channel.offer(body, care)
         self._changed[party] = None
 

@@ -2,8 +2,8 @@
 
 An answer to a client or a neighbour may have to wait until neighbours have confirmed what they were told. Who
 waits is written down here, and not kept in a closure: so it can be counted, shown, compared and moved. When
-the waiting is over an event names the waiter (`Installed`, `NotInstalled`, `Announced`), and whoever knows
-its kind gives the answer.
+the waiting is over an event names the waiter (`Installed`, `NotInstalled`, `Announced`), and the handler that
+knows its kind gives the answer.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Waiter:
 
 
 class Announcement:
-    """Somebody waits until several neighbours have confirmed the advertisements they were told so far."""
+    """A party waits until several neighbours have confirmed the advertisements they were told so far."""
 
     __slots__ = ("_events", "left", "waiter")
 
     def __init__(self, waiter: Waiter, events: Events) -> None:
         self.waiter = waiter
-        # One is for whoever makes it, until it has asked everybody.
+        # One is for its maker, until it has asked all of them.
         self.left = 1
         """How many have not confirmed yet."""
         self._events = events

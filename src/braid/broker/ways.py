@@ -39,7 +39,7 @@ __all__ = ["Arrival", "Rows", "Source", "Way", "Ways", "chosen_rows"]
 WAYS_MAX = 512
 
 Rows: TypeAlias = "IntArray | None"
-"""Which rows somebody gets, counted through all batches that are routed together; None: all of them."""
+"""Which rows a party gets, counted through all batches that are routed together; None: all of them."""
 
 Arrival: TypeAlias = "tuple[PublicationBatch, Pending | None]"
 """A batch, and what waits for it if anything does."""
@@ -180,7 +180,7 @@ class Ways:
         source = self.sources.get(connection) if connection is not None else None
         if source is None:
             source = Source(party, simple=not isinstance(party, Client) or self._needs_no_look(party))
-            # What somebody has left behind comes once, and is counted at once.
+            # What a client has left behind comes once, and is counted at once.
             if connection is not None:
                 self.sources[connection] = source
         return source
@@ -194,7 +194,7 @@ class Ways:
             source: where they come from.
             arrivals: the batches that are routed together.
             holding: to how many links nothing may be sent yet. While there are any, everything keeps to the
-                tree, where it is waited for; and what is waited for is kept for them by somebody else.
+                tree, where it is waited for; and what is waited for is kept for them elsewhere.
 
         Raises:
             PublicationError: a value is none that a publication can have.
