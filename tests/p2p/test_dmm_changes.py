@@ -63,7 +63,7 @@ class Story:
         self.network.run(60)
         found: dict[tuple[str, int], list[tuple[str, str]]] = {mark: [] for mark in self.expected}
         for address, key, publisher, number in self.network.delivered:
-            if key.startswith("keep"):
+            if key.startswith("keep") and (publisher, number) in found:
                 found[publisher, number].append((address, key))
         wrong = {
             mark: (sorted(found[mark]), expected)

@@ -360,8 +360,9 @@ class Multicasting:
         arrival = site.arrive(content)
         box, attributes = arrival.box(tree.space), arrival.attributes
         matches = site.interests.matches
-        for child, bundle in list(tree.bundles.items()):
-            if child != sender and any(matches(entry, box, attributes) for entry in bundle.entries.values()):
+        # Also to the sender: it may own the region and be a child, which does not know the publication then.
+        for bundle in list(tree.bundles.values()):
+            if any(matches(entry, box, attributes) for entry in bundle.entries.values()):
                 site.say(bundle.target, message, now_us)
         for purpose, wishes in list(tree.wishes.items()):
             if purpose == OWN:
