@@ -237,8 +237,13 @@ class Publications:
         kept, client.unrouted = client.unrouted, []
         if client.channel.release_credit(UNROUTED):
             self._turn.changed(client)
-        if kept:
-            self._route_unlike(self.ways.source(client), kept)
+        if not kept:
+            return
+        source = self.ways.source(client)
+        if any(pending is not None for _, pending in kept):
+            self._route_unlike(source, kept)
+        else:
+            self._route(source, kept)
 
     def client_left(self, event: ClientLeft) -> None:
         """A client has gone: what it published and is not routed yet is kept until it can be.
