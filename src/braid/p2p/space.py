@@ -98,16 +98,18 @@ class Space:
 
 def boxes_meet(first: Box, second: Box) -> bool:
     """Whether two boxes of one space have a point in common."""
-    return all(
-        first[low] <= second[low + 1] and second[low] <= first[low + 1] for low in range(0, len(first), 2)
-    )
+    for low in range(0, len(first), 2):  # a loop, since this is asked most often of all
+        if first[low] > second[low + 1] or second[low] > first[low + 1]:
+            return False
+    return True
 
 
 def box_within(inner: Box, outer: Box) -> bool:
     """Whether one box lies inside another."""
-    return all(
-        outer[low] <= inner[low] and inner[low + 1] <= outer[low + 1] for low in range(0, len(inner), 2)
-    )
+    for low in range(0, len(inner), 2):
+        if inner[low] < outer[low] or inner[low + 1] > outer[low + 1]:
+            return False
+    return True
 
 
 class Spaces:

@@ -306,10 +306,12 @@ class Dmm:
 
     def next_deadline_us(self) -> int | None:
         """When something is due."""
-        site = self.site
-        due = [self._beacon_us, self._confirm_us, self._move_us, site.replicas.due_us]
-        due.append(site.finding.next_retry_us)
-        return min((each for each in due if each is not None), default=None)
+        due_us = self._beacon_us
+        replicas, finding = self.site.replicas, self.site.finding
+        for other_us in (self._confirm_us, self._move_us, replicas.due_us, finding.due_us):
+            if other_us is not None and (due_us is None or other_us < due_us):
+                due_us = other_us
+        return due_us
 
     def _wake(self, now_us: int) -> None:
         """Set the alarms that are needed and not set."""
@@ -318,14 +320,21 @@ class Dmm:
             self._beacon_us = now_us + settings.beacon_us
         if self._confirm_us is None and (site.holding.regions or site.finding.remembers):
             self._confirm_us = now_us + settings.cache_beacon_us
-        if self._move_us is None and site.holding.regions and site.holding.moving.busy:
+        if self._move_us is None and site.holding.moving.busy:
             self._move_us = now_us + MOVE_US
 
     def _give(self, arrival: Arrival) -> None:
         """Deliver a publication to all subscriptions of this peer that it satisfies, once."""
         content = arrival.content
-        keys = tuple(key for key, wanted in self._own.items() if wanted.matches(arrival.attributes))
-        if keys and self.site.repeats.is_new((content.publisher, content.sequence)):
+        if not self.site.repeats.is_new((content.publisher, content.sequence)):
+            return
+        of, attributes = self.site.interests.of, arrival.attributes
+        keys = tuple(
+            key
+            for key, wanted in self._own.items()
+            if of(wanted.text).is_satisfied(attributes, ranged=arrival.ranged)
+        )
+        if keys:
             publisher, epoch = publisher_and_epoch(content.publisher)
             publication = Publication(
                 arrival.attributes,

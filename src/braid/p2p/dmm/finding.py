@@ -63,7 +63,7 @@ class Waiting:
 class Finding:
     """The publications of one peer and those that come to it on their way."""
 
-    __slots__ = ("_cache", "_idle", "_promises", "_site", "_waiting")
+    __slots__ = ("_cache", "_idle", "_promises", "_site", "_waiting", "due_us")
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -74,6 +74,8 @@ class Finding:
         self._promises: dict[str, dict[Address, int]] = {}
         """By unused space, who is to be told when it is used, and until when."""
         self._waiting: dict[tuple[str, int], Waiting] = {}
+        self.due_us: int | None = None
+        """When something may have to be sent again."""
 
     # From the publisher.
 
@@ -85,6 +87,8 @@ class Finding:
             waiting = Waiting(arrival, now_us + site.settings.retry_us)
             waiting.arrived = {space.name: set() for space in spaces}
             self._waiting[content.publisher, content.sequence] = waiting
+            if self.due_us is None:
+                self.due_us = waiting.again_us
         for space in spaces:
             self._start(space, arrival, now_us)
 
@@ -376,6 +380,8 @@ class Finding:
 
     def tick(self, now_us: int) -> None:
         """Send again what has not arrived, by the DHT and not by memory."""
+        if self.due_us is None or now_us < self.due_us:
+            return
         settings = self._site.settings
         for mark, waiting in list(self._waiting.items()):
             if waiting.again_us > now_us:
@@ -392,8 +398,4 @@ class Finding:
             waiting.tries += 1
             for name in list(waiting.arrived):
                 self._start(self._site.interests.spaces.named(name), waiting.arrival, now_us, cold=True)
-
-    @property
-    def next_retry_us(self) -> int | None:
-        """When something is to be sent again."""
-        return min((each.again_us for each in self._waiting.values()), default=None)
+        self.due_us = min((each.again_us for each in self._waiting.values()), default=None)

@@ -235,12 +235,11 @@ class Holding:
             region.held.append(arrival)
         if site.settings.algorithm == "DMM-AR" and not has_all(space, arrival.attributes):
             return
-        box = arrival.box(space)
-        if not boxes_meet(box, region.box):
+        if region.code and not boxes_meet(arrival.box(space), region.box):
             return
         matches = site.interests.matches
         for bundle in list(region.bundles.values()):
-            if any(matches(entry, box, arrival.attributes) for entry in bundle.entries.values()):
+            if any(matches(entry, arrival) for entry in bundle.entries.values()):
                 site.say(bundle.target, Multicast(space.name, content), now_us)
 
     def _match_held(self, region: Region, now_us: int) -> None:

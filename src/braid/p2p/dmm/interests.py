@@ -23,7 +23,7 @@ from braid.language.intervals import TOP
 from braid.language.value_sets import ValueSet, union_of
 from braid.language.values import ordinal_before, ordinal_to_float
 from braid.p2p.schema import BOOLEAN, NUMBER, STRING, NetworkSchema, kind_of
-from braid.p2p.space import Spaces, box_within, boxes_meet
+from braid.p2p.space import Spaces, box_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from braid.language.values import Value
     from braid.p2p.dmm.messages import Entry
     from braid.p2p.dmm.settings import DmmSettings
+    from braid.p2p.dmm.site import Arrival
     from braid.p2p.schema import Dimension
     from braid.p2p.space import Box, Space
 
@@ -64,11 +65,30 @@ class Place:
 class Interest:
     """A filter and its places."""
 
-    __slots__ = ("filter", "places")
+    __slots__ = ("_boxes", "filter", "places")
 
     def __init__(self, wanted: Filter, places: tuple[Place, ...]) -> None:
         self.filter = wanted
         self.places = places
+        self._boxes = (
+            tuple(tuple(term.box.items()) for term in wanted.terms)
+            if not any(term.residual for term in wanted.terms)
+            else None
+        )
+        """The terms, if they say nothing beyond their boxes: then these decide, and quickly."""
+
+    def is_satisfied(self, attributes: Mapping[str, Value], *, ranged: bool) -> bool:
+        """Whether a publication satisfies the filter."""
+        if self._boxes is None or ranged:
+            return self.filter.matches(attributes)
+        get = attributes.get
+        for box in self._boxes:
+            for name, values in box:
+                if not values.accepts(get(name)):
+                    break
+            else:
+                return True
+        return False
 
 
 class Interests:
@@ -137,20 +157,18 @@ class Interests:
             return wider.text == narrower.text
         return covers((first.term,), (second.term,))
 
-    def matches(self, entry: Entry, box: Box, attributes: Mapping[str, Value]) -> bool:
-        """Whether a publication that lies in this box of a table's space is to be passed on for an entry."""
+    def matches(self, entry: Entry, arrival: Arrival) -> bool:
+        """Whether a publication is to be passed on for an entry of a table."""
         interest = self.of(entry.text)
-        place = interest.places[entry.term]
-        if entry.axis < 0:
-            return boxes_meet(place.box, box) and interest.filter.matches(attributes)
-        low, high = place.sides[entry.axis]
+        if entry.axis < 0 or self._settings.attribute_root == "full":
+            return interest.is_satisfied(arrival.attributes, ranged=arrival.ranged)
+        home = interest.places[entry.term]
+        space = self.spaces.of([home.space.axes[entry.axis]])
+        box = arrival.box(space)
+        low, high = home.sides[entry.axis]
         if low > box[1] or box[0] > high:
             return False
-        if self._settings.attribute_root == "primary":
-            return True
-        if self._settings.attribute_root == "names":
-            return has_all(place.space, attributes)
-        return interest.filter.matches(attributes)
+        return self._settings.attribute_root == "primary" or has_all(home.space, arrival.attributes)
 
     def spaces_of(self, attributes: Mapping[str, Value]) -> list[Space]:
         """The spaces that a publication is looked for in, without the catch-all space."""

@@ -48,12 +48,14 @@ ARRIVAL_US: Final = 10_000_000
 class Moving:
     """Tables that come and go."""
 
-    __slots__ = ("_arriving_until_us", "_holding", "_site")
+    __slots__ = ("_arriving_until_us", "_holding", "_site", "busy")
 
     def __init__(self, site: Site, holding: Holding) -> None:
         self._site = site
         self._holding = holding
         self._arriving_until_us = 0
+        self.busy = False
+        """Whether something is waited for."""
 
     # A region begins.
 
@@ -67,6 +69,7 @@ class Moving:
             # Its table will come from there, if there is one; what has come already is matched here.
             region.source = before
             region.until_us = self._arriving_until_us
+            self.busy = True
         elif code or site.replicas.may_have_lost(space.key(code), now_us):
             self._recover(region, now_us)
         return region
@@ -74,6 +77,7 @@ class Moving:
     def _recover(self, region: Region, now_us: int) -> None:
         """Its former owner has failed, so entries will come; those publications that come before wait."""
         region.held = []
+        self.busy = True
         region.until_us = now_us + self._site.settings.expiry_us
 
     def recover(self, space: Space, code: str, now_us: int) -> Region:
@@ -125,6 +129,7 @@ class Moving:
 
     def _send_table(self, region: Region, code: str, now_us: int) -> None:
         site, transfer = self._site, region.outgoing[code]
+        self.busy = True
         by_holder: dict[Address, list[Entry]] = {}
         if region.state is not State.INNER:
             for holder, entry in self._part(region, code):
@@ -183,6 +188,7 @@ class Moving:
             region = holding.regions[space.name, message.code] = Region(space, message.code, State.BUILDING)
             region.source = message.source
             region.until_us = now_us + TRIES_MAX * AGAIN_US
+            self.busy = True
             site.finding.in_use(space.name, now_us)
         if region.state is State.INNER:
             if message.entries:
@@ -247,10 +253,12 @@ class Moving:
         region.cachers.clear()
         # Its halves ask for publications of single attributes now; until these come to them, it gets them.
         region.until_us = now_us + self._site.settings.beacon_us
+        self.busy = True
 
     def _retire(self, region: Region, now_us: int) -> None:
         region.state = State.MOVED
         region.until_us = now_us + self._site.settings.beacon_us
+        self.busy = True
         region.loads.clear()
         region.cachers.clear()
 
@@ -296,6 +304,7 @@ class Moving:
         if min(counts) < 0 or sum(counts) >= settings.merge_share * settings.split_threshold:
             return
         region.merging_until_us = now_us + TRIES_MAX * AGAIN_US
+        self.busy = True
         region.incoming.clear()
         region.halves_come.clear()
         for bit, (_, owner) in region.loads.items():
@@ -378,6 +387,13 @@ class Moving:
 
     def tick(self, now_us: int) -> None:
         """Send again what was not confirmed; end what takes too long."""
+        self._look_at_all(now_us)
+        self.busy = any(
+            region.outgoing or region.until_us is not None or region.merging_until_us is not None
+            for region in self._holding.regions.values()
+        )
+
+    def _look_at_all(self, now_us: int) -> None:
         for region in list(self._holding.regions.values()):
             for code, transfer in list(region.outgoing.items()):
                 if transfer.again_us <= now_us and not transfer.done and code in region.outgoing:
@@ -412,11 +428,3 @@ class Moving:
             self._holding.ask_for_nothing(region, now_us)
             if region.state is State.MOVED:
                 self._holding.regions.pop(region.name, None)
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is waited for."""
-        return any(
-            region.outgoing or region.until_us is not None or region.merging_until_us is not None
-            for region in self._holding.regions.values()
-        )

@@ -358,16 +358,15 @@ class Multicasting:
         if tree is None:
             return
         arrival = site.arrive(content)
-        box, attributes = arrival.box(tree.space), arrival.attributes
         matches = site.interests.matches
         # Also to the sender: it may own the region and be a child, which does not know the publication then.
         for bundle in list(tree.bundles.values()):
-            if any(matches(entry, box, attributes) for entry in bundle.entries.values()):
+            if any(matches(entry, arrival) for entry in bundle.entries.values()):
                 site.say(bundle.target, message, now_us)
         for purpose, wishes in list(tree.wishes.items()):
             if purpose == OWN:
                 site.give(arrival)
-            elif any(matches(entry, box, attributes) for entry in wishes.values()):
+            elif any(matches(entry, arrival) for entry in wishes.values()):
                 name, _, code = purpose.partition("\n")
                 site.holding.match_for((name, code), arrival, now_us)
 

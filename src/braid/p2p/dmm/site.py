@@ -37,12 +37,14 @@ DIRECTLY: Final = b""
 class Arrival:
     """A publication as it is matched here."""
 
-    __slots__ = ("_boxes", "attributes", "content")
+    __slots__ = ("_boxes", "attributes", "content", "ranged")
 
     def __init__(self, content: Content) -> None:
         self.content = content
         attributes: Mapping[str, Any] = content.attributes
-        if any(type(value) in (tuple, list) for value in attributes.values()):
+        self.ranged = any(type(value) in (tuple, list) for value in attributes.values())
+        """Whether it has ranges."""
+        if self.ranged:
             attributes = {
                 name: Range(*value) if type(value) in (tuple, list) else value
                 for name, value in attributes.items()
