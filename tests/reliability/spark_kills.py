@@ -98,7 +98,7 @@ class Run:
         address = self.url.removeprefix("braid://")
         command = [
             "broker",
-            "--broker-id",
+            "--id",
             "A",
             "--listen",
             address,

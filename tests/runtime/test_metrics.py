@@ -44,7 +44,14 @@ STATISTICS: dict[str, Any] = {
     },
     "link_waiting_bytes": {"B": 10},
     "soft_link_waiting_bytes": {"C": 20},
-    "durable_logs": {"orders": {"next_offset": 10, "acknowledged": 6, "read": False}},
+    "durable_logs": {
+        "orders": {
+            "next_offset": 10,
+            "acknowledged": 6,
+            "read": False,
+            "pins": {"spark": {"offset": 5, "expires_at_us": 3_500_000}},
+        }
+    },
 }
 
 
@@ -91,6 +98,7 @@ def test_names_and_values() -> None:
         ("braid_link_covering_ratio", "neighbour=B"): 0.75,
         ("braid_link_covering_ratio", "neighbour=C"): 0,
         ("braid_durable_log_unacknowledged", "log=orders"): 3,
+        ("braid_durable_log_pin_expires", "consumer=spark", "log=orders"): 3.5,
         ("braid_turn_seconds_bucket", "input=Tick", "le=1e-05"): 2,
         ("braid_turn_seconds_bucket", "input=Tick", "le=2.5e-05"): 3,
         ("braid_turn_seconds_bucket", "input=Tick", "le=+Inf"): 4,

@@ -554,6 +554,7 @@ class DurableLogs:
                     safe_offset=log.safe_offset,
                     acknowledged=log.acknowledged,
                     read=log.reader is not None,
+                    pins=tuple((pin.consumer, pin.offset, pin.expires_at_us) for pin in log.pins.values()),
                 )
                 for log in self.logs.values()
             ),

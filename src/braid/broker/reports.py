@@ -186,7 +186,12 @@ def statistics_of(broker: BrokerSnapshot) -> dict[str, Any]:
         "client_waiting_bytes": sum(client.waiting_bytes for client in broker.clients),
         "clients_behind": sum(client.behind for client in broker.clients),
         "durable_logs": {
-            log.key: {"next_offset": log.next_offset, "acknowledged": log.acknowledged, "read": log.read}
+            log.key: {
+                "next_offset": log.next_offset,
+                "acknowledged": log.acknowledged,
+                "read": log.read,
+                "pins": {name: {"offset": at, "expires_at_us": ends} for name, at, ends in log.pins},
+            }
             for log in broker.store.logs
         },
         "durable_logs_set_aside": broker.store.logs_set_aside,

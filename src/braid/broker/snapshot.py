@@ -84,6 +84,8 @@ class LogSnapshot:
     acknowledged: int
     read: bool
     """Whether a client reads it at the moment."""
+    pins: tuple[tuple[str, int, int], ...] = ()
+    """Who may go back to which row, and until when: consumer, offset, microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -306,3 +306,13 @@ def _logs(broker: str, logs: Mapping[str, Any]) -> Iterator[Metric]:
             [broker, printable(name)], float(max(0, log["next_offset"] - 1 - log["acknowledged"]))
         )
     yield family
+    pins = GaugeMetricFamily(
+        "braid_durable_log_pin_expires",
+        "When the pin of a consumer ends, in seconds since 1970; its rows may go then.",
+        labels=["broker", "log", "consumer"],
+    )
+    for name, log in sorted(logs.items()):
+        for consumer, pin in sorted(log.get("pins", {}).items()):
+            labels = [broker, printable(name), printable(consumer)]
+            pins.add_metric(labels, pin["expires_at_us"] / 1_000_000)
+    yield pins

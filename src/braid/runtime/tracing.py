@@ -22,6 +22,7 @@ from braid.protocol import PublicationBatch, encode_frames
 from braid.protocol.effects import Greeted, Send
 from braid.protocol.inputs import Closed, Received
 from braid.protocol.messages import (
+    CreateDurable,
     Done,
     DropDurable,
     Failed,
@@ -63,6 +64,8 @@ class _Subscription:
     subscriber: str
     key: str
     filter: str
+    narrowed: bool = True
+    """Whether the answer says what of the filter was granted."""
 
 
 @dataclass(slots=True)
@@ -208,6 +211,10 @@ class NodeTracing:
             subscription = _Subscription(_durable(body.name), body.name, body.filter)
             client.requests[body.request] = subscription
             self._subscription(subscription, "subscribe", at_us)
+        elif isinstance(body, CreateDurable):
+            subscription = _Subscription(_durable(body.name), body.name, body.filter, narrowed=False)
+            client.requests[body.request] = subscription
+            self._subscription(subscription, "subscribe", at_us)
         elif isinstance(body, DropDurable):
             self._subscription(_Subscription(_durable(body.name), body.name, ""), "unsubscribe", at_us)
 
@@ -215,7 +222,8 @@ class NodeTracing:
         if isinstance(body, Done):
             subscription = client.requests.pop(body.request, None)
             if subscription is not None:
-                subscription.filter = body.text or subscription.filter
+                if subscription.narrowed:
+                    subscription.filter = body.text or subscription.filter
                 self._subscription(subscription, "installed", at_us)
         elif isinstance(body, Failed):
             subscription = client.requests.pop(body.request, None)

@@ -12,7 +12,7 @@ import typer
 
 from braid.cli.terminal import examples, say
 from braid.errors import ConfigurationError
-from braid_bench.cli import join, live, multipath, simulator
+from braid_bench.cli import join, live, multipath, simulator, spark_source
 from braid_bench.cli.reports import AsJson, Baseline, FairQueue, Output, ReportSink, against_baseline
 
 __all__ = ["bench"]
@@ -151,6 +151,7 @@ def bench_broker(
 for _name, _examples, _command in (
     ("simulator", simulator.EXAMPLES, simulator.bench_simulator),
     ("join", join.EXAMPLES, join.bench_join),
+    ("spark", spark_source.EXAMPLES, spark_source.bench_spark),
     ("multipath", multipath.EXAMPLES, multipath.bench_multipath),
     ("live", live.EXAMPLES, live.bench_live),
 ):
