@@ -237,7 +237,11 @@ def decide_spark_goals(
     rows = [
         ("rows/s, as a part of a bare Arrow source's", 0.5, ratio("bare")),
         ("rows/s, times client.replay", 3.0, ratio("client.replay")),
-        ("bytes that leave the broker, times those of 1 % pushed down", 50.0, pushed and pushed["ratio"]),
+        (
+            "bytes that leave the broker, times those of 1 % pushed down",
+            50.0,
+            None if pushed is None else float(pushed["ratio"]),
+        ),
     ]
     return [
         {
