@@ -19,10 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
 import braid
-import braid.spark
 from braid_bench.environment import describe_environment
 from braid_bench.join import TreeClock
 from braid_bench.timing import significant
@@ -64,35 +61,36 @@ class SparkBenchSettings:
         return cls(rows=100_000, rounds=2, quick=True)
 
 
-class BareSource(DataSource):
-    """Rows that are there already: what a Python source can do at most."""
-
-    @classmethod
-    def name(cls) -> str:
-        """What is written after `format`."""
-        return "bare"
-
-    def schema(self) -> str:
-        """The columns that the other readers have."""
-        return SCHEMA
-
-    def reader(self, schema: Any) -> _BareReader:
-        """For `spark.read`."""
-        return _BareReader(int(self.options["rows"]), int(self.options["partitions"]))
+def _bare_source() -> Any:
+    """A source of rows that are there already: what a Python source can do at most."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 
-class _BareReader(DataSourceReader):
-    def __init__(self, rows: int, partitions: int) -> None:
-        self._rows = rows
-        self._partitions = partitions
+    class BareReader(DataSourceReader):
+        def __init__(self, rows: int, partitions: int) -> None:
+            self._rows = rows
+            self._partitions = partitions
 
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(self._partitions)]
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(self._partitions)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch = _batch(BATCH_ROWS)
-        for _ in range(self._rows // self._partitions // BATCH_ROWS):
-            yield batch
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            batch = _batch(BATCH_ROWS)
+            for _ in range(self._rows // self._partitions // BATCH_ROWS):
+                yield batch
+
+    class BareSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "bare"
+
+        def schema(self) -> str:
+            return SCHEMA
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return BareReader(int(self.options["rows"]), int(self.options["partitions"]))
+
+    return BareSource
 
 
 def _row(n: int) -> dict[str, Any]:
@@ -134,8 +132,10 @@ def bench_spark(
     store: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Measure everything; the report is plain data, ready for JSON."""
-    braid.spark.register(spark)
-    spark.dataSource.register(BareSource)
+    from braid.spark import register
+
+    register(spark)
+    spark.dataSource.register(_bare_source())
     rows = settings.rows - settings.rows % (settings.partitions * BATCH_ROWS)
     runs: dict[str, dict[str, Any]] = {}
     with (
