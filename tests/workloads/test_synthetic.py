@@ -179,6 +179,28 @@ class TestAvailability:
         expected = 1_000 * sum(published[value] * asked[:value].sum() for value in range(20))
         assert np.mean([len(each) for each in matches(made, 1_000)]) == pytest.approx(expected, rel=0.1)
 
+    def test_places_are_exact_or_skewed(self) -> None:
+        even = workload("availability", brokers=4, per_broker=25, subscribers=7)
+        assert Counter(row["broker"] for row in subscriptions(even)) == dict.fromkeys(
+            ["B000", "B001", "B002", "B003"], 25
+        )
+        skewed = workload("availability", brokers=4, subscribers=1_000, skew=0.8)
+        assert sorted(Counter(row["broker"] for row in subscriptions(skewed)).items()) == [
+            ("B000", 800),
+            ("B001", 160),
+            ("B002", 32),
+            ("B003", 8),
+        ]
+
+    def test_distinct_filters_cover_nothing_and_match_what_names_them(self) -> None:
+        made = workload("availability", brokers=3, per_broker=40, distinct=True)
+        filters = [braid.Filter(row["filter"]) for row in subscriptions(made)]
+        assert len(set(filters)) == 120
+        assert not any(f.covers(g) for f in filters[:20] for g in filters[:20] if f is not g)
+        sizes = [len(each) for each in matches(made, 120)]
+        assert max(sizes) == 1
+        assert 0.5 < np.mean(sizes) < 1.0
+
     def test_sizes_of_the_paper(self) -> None:
         made = workload("availability", publishers=1_000, subscribers=10_000)
         assert made.tables["subscriptions"].rows == 10_000
