@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from braid.reconfiguration import FoundPlan, OverlayTree, Step, WrittenPlan
 
 __all__ = ["add_plans"]
+
+# How long --continue waits for all brokers to be there.
+WHOLE_S_MAX: Final = 30.0
 
 _BY = Annotated[
     str,
@@ -168,7 +171,9 @@ def move(
     old: Annotated[str, typer.Option("--from", metavar="ID", help="The neighbour that it leaves.")],
     new: Annotated[str, typer.Option("--to", metavar="ID", help="Its new neighbour, anywhere else.")],
     broker: Broker = BROKER_DEFAULT,
-    by: _BY = "",
+    by: Annotated[
+        str, typer.Option("--by", metavar="shift|PROTOCOL", help="By SHIFTs, or by SHIFTs of this protocol.")
+    ] = "shift",
     step_timeout: _STEP_S = 120.0,
     *,
     door: Door,
@@ -176,7 +181,8 @@ def move(
     """Hang a broker on any other one while publications flow, by one SHIFT for each link between the two."""
     from braid.reconfiguration import move as moved
 
-    _apply_at_once(lambda tree: moved(tree, moving, old, new), _Way(broker, door, by, step_timeout))
+    way = _Way(broker, door, "" if by == "shift" else by, step_timeout)
+    _apply_at_once(lambda tree: moved(tree, moving, old, new), way)
 
 
 @with_door(3.0)
@@ -286,7 +292,9 @@ async def _apply(written: WrittenPlan, way: _Way, board: Noticeboard | None, *, 
 
     addresses = {**written.addresses, **way.addresses}
     live = LiveNetwork(way.broker, way.door, by=way.by, step_s_max=way.step_s_max, addresses=addresses)
-    run = PlanRun(written.plan, await live.tree(), parallel=way.parallel, anew=anew)
+    # After a crash brokers may still be on their way back.
+    tree = await (live.tree() if anew else live.whole_tree(WHOLE_S_MAX))
+    run = PlanRun(written.plan, tree, parallel=way.parallel, anew=anew)
     live.require_addresses(written.plan.steps)
     if run.done:
         say(f"{len(run.done)} of {len(run.plan)} steps were done before")
