@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from braid.errors import ConfigurationError
 from braid.reconfiguration import OverlayTree, Plan, PlanOptions, Shift, find_plan, theorem_plan
+from braid.reconfiguration.lines import way_by_lines
 from braid.reconfiguration.search import beam, exact
 from braid.reconfiguration.slides import Slides, shifted
 from tests.reconfiguration.plan_lengths import lengths
@@ -107,6 +108,30 @@ def test_no_broker_gets_more_links_than_allowed(start: OverlayTree, data: st.Dat
     goal = random_tree(Random(data.draw(st.integers(0, 2**32))), list(start.brokers))
     limit = max(3, *(goal.degree(each) for each in goal.brokers)) + 1
     plan = find_plan(start, goal, PlanOptions(degree_max=limit, trees_max=300)).plan
+    for tree in plan.trees:
+        assert all(tree.degree(each) <= max(limit, start.degree(each)) for each in tree.brokers)
+
+
+@settings(max_examples=40)
+@given(start=trees(2, 20), data=st.data())
+def test_over_lines_there_is_always_a_way_with_three_links(start: OverlayTree, data: st.DataObject) -> None:
+    goal = random_tree(Random(data.draw(st.integers(0, 2**32))), list(start.brokers))
+    slides = Slides(goal)
+    way = way_by_lines(slides.numbered(start), slides.numbered(goal))
+    steps = [Shift(*(slides.names[each] for each in shift)) for shift in way]
+    plan = Plan(start, steps, goal)
+    assert len(set(plan.trees)) == len(plan.trees)
+    for tree in plan.trees:
+        for broker in tree.brokers:
+            assert tree.degree(broker) <= max(3, start.degree(broker), goal.degree(broker))
+
+
+def test_limits_that_leave_the_beam_without_a_way_leave_the_planner_one() -> None:
+    chance = Random(3)
+    start, goal = (random_tree(chance, named(30)) for _ in range(2))
+    limit = max(goal.degree(each) for each in goal.brokers)
+    tight = PlanOptions(degree_max=limit, width=1, trees_max=100)
+    plan = find_plan(start, goal, tight).plan
     for tree in plan.trees:
         assert all(tree.degree(each) <= max(limit, start.degree(each)) for each in tree.brokers)
 

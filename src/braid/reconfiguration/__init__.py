@@ -4,8 +4,8 @@
 - `primitives`: APPEND, DETACH and SHIFT, from one tree to another.
 - `composites`: MOVE, SEQUESTER, DELETE, INSERT and SPLICE as steps.
 - `plans`: steps from a start to a goal, checked one by one.
-- `planner`: the steps from any tree to any other; `slides`, `search` and `comings` are its parts, and
-  `theorem` the long plan of the proof that there always is one.
+- `planner`: the steps from any tree to any other; `slides`, `search`, `comings` and `lines` are its parts,
+  and `theorem` the long plan of the proof that there always is one.
 - `plan_file`: plans and trees as files. `disruption`: what a plan will be felt like. `plan_run`: which steps
   come next, and which are done.
 

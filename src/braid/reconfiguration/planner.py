@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from braid.errors import ConfigurationError
 from braid.reconfiguration.comings import comings_between
+from braid.reconfiguration.lines import LINKS_NEEDED, way_by_lines
 from braid.reconfiguration.plans import Plan
 from braid.reconfiguration.primitives import Shift
 from braid.reconfiguration.search import beam, exact
@@ -113,6 +114,8 @@ class _Search:
             broker: max(limit, comings.start.degree(broker), comings.goal.degree(broker))
             for broker, limit in limits.items()
         }
+        self._lines = not paths_max and all(limit >= LINKS_NEEDED for limit in roomy.values())
+        """Whether there is a way over lines, if there is no other."""
         self._forth = Slides(comings.goal, roomy or None, paths_max)
         self._back = Slides(comings.start, roomy or None, paths_max)
         self._here, self._there = self._forth.numbered(comings.start), self._forth.numbered(comings.goal)
@@ -153,6 +156,8 @@ class _Search:
                     ways.append([(moving, new, old) for moving, old, new in reversed(way)])
             if ways:
                 break
+        if not ways and self._lines:
+            ways.append(way_by_lines(self._here, self._there))
         return ways
 
     def _plan(self, way: Sequence[NumberedShift]) -> Plan:
