@@ -4,6 +4,12 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+# The same with the hottest modules compiled; it borrows the packages of the other one.
+COMPILED := .venv-compiled
+SOURCES := $(shell find src/braid -name '*.py' 2>/dev/null)
+# Experiments and sweeps take the compiled build where it is there, brought up to date first.
+FAST := $(if $(wildcard $(COMPILED)/.stamp),$(COMPILED),$(VENV))
+FAST_STAMP := $(if $(wildcard $(COMPILED)/.stamp),$(COMPILED)/.stamp,$(VENV)/.stamp-everything)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # The Spark tests share one worker and the rest go to the other.
 WORKERS ?= 2
@@ -36,6 +42,13 @@ test: $(VENV)/.stamp-everything ## run the tests, Spark's included; `make soak` 
 soak: $(VENV)/.stamp-everything ## the longer tests that `make test` leaves out: real brokers and overloaded worlds, minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m soak $(PYTEST_ARGS)
 
+compiled: $(COMPILED)/.stamp ## make .venv-compiled, where the hottest modules are compiled with mypyc (a minute)
+	@$(COMPILED)/bin/braid --version
+
+testcompiled: $(COMPILED)/.stamp ## run all tests with the compiled modules
+	@$(COMPILED)/bin/braid --version
+	@$(COMPILED)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" $(PYTEST_ARGS)
+
 lint: $(VENV)/.stamp-everything ## check format, style and types
 	@echo "checking the format"
 	@$(BIN)/ruff format --check .
@@ -53,16 +66,16 @@ benchbroker: $(VENV)/.stamp-bench ## measure brokers against their rivals, into 
 	@$(BIN)/braid bench broker --install
 	@$(BIN)/braid bench broker --output benchmarks/broker.json
 
-benchsweep: $(VENV)/.stamp-everything ## measure a sweep of simulations on two cores against one, into benchmarks/sweep.json
+benchsweep: $(FAST_STAMP) ## measure a sweep of simulations on two cores against one, into benchmarks/sweep.json
 	@mkdir -p benchmarks
-	@$(BIN)/python -m braid_bench.sweep --output benchmarks/sweep.json
+	@$(FAST)/bin/python -m braid_bench.sweep --output benchmarks/sweep.json
 
-reproduce: $(VENV)/.stamp-everything ## run the experiments of the papers at their own sizes, into reproduction/
-	@$(BIN)/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
+reproduce: $(FAST_STAMP) ## run the experiments of the papers at their own sizes, into reproduction/
+	@$(FAST)/bin/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
 
-reproducetable: $(VENV)/.stamp-everything ## Table 2 of the multipath paper at its own size, into benchmarks/multipath_table2.json
+reproducetable: $(FAST_STAMP) ## Table 2 of the multipath paper at its own size, into benchmarks/multipath_table2.json
 	@mkdir -p benchmarks
-	@$(BIN)/braid reproduce multipath.table2 --scale paper --out $(OUT) --json > benchmarks/multipath_table2.json.tmp
+	@$(FAST)/bin/braid reproduce multipath.table2 --scale paper --out $(OUT) --json > benchmarks/multipath_table2.json.tmp
 	@mv benchmarks/multipath_table2.json.tmp benchmarks/multipath_table2.json
 
 live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while some break, into benchmarks/live.json
@@ -94,7 +107,7 @@ docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
 	@$(BIN)/python -m pytest tests/docs
 
 clean: ## remove the environment, caches and build products
-	@rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(COMPILED) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@rm -rf spark-warehouse metastore_db artifacts derby.log benchmarks/tmp
 	@find src tests benchmarks -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 	@echo "clean"
@@ -116,6 +129,21 @@ $(VENV)/.stamp-everything: pyproject.toml benchmarks/pyproject.toml $(VENV)/.sta
 	@echo "installing braid with Spark, benchmarks and development tools (a minute or two, about 1.2 GB)"
 	@$(PIP) --editable '.[spark,dev]' --editable 'benchmarks[rivals]'
 	@touch $(VENV)/.stamp-core $(VENV)/.stamp-bench $@
+
+# The compiled build is a copy of the package, so it is made again whenever the source has changed. Its
+# environment has no other packages of its own: it finds those of the other environment behind it.
+$(COMPILED)/.stamp: $(VENV)/.stamp-everything hatch_build.py pyproject.toml $(SOURCES)
+	@echo "compiling (a minute)"
+	@rm -rf $(COMPILED)
+	@$(BIN)/python -m venv --without-pip $(COMPILED)
+	@set -eu; \
+	paths='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	own=$$($(COMPILED)/bin/python -c "$$paths"); \
+	printf 'import site; site.addsitedir("%s")\n' "$$($(BIN)/python -c "$$paths")" > "$$own/borrowed.pth"; \
+	BRAID_COMPILED=1 $(PIP) --no-deps --no-build-isolation --target "$$own" .; \
+	printf '#!%s\nimport sys\n\nfrom braid.cli import main\n\nsys.exit(main())\n' "$(CURDIR)/$(COMPILED)/bin/python" > $(COMPILED)/bin/braid; \
+	chmod +x $(COMPILED)/bin/braid
+	@touch $@
 
 # An environment whose interpreter has gone (after an upgrade, or a move of the clone) is made anew.
 WORKS := import sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)

@@ -26,6 +26,7 @@ Names are loaded when they are first used, so that `import braid` costs next to 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -254,3 +255,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+if os.path.exists(os.path.join(os.path.dirname(__file__), "compiled.json")):
+    from braid.compiled import require_current
+
+    require_current()

@@ -83,6 +83,7 @@ def came_of_it(seed: int, network: Network, strategy: str) -> object:
     return counted, got, stored
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
 @pytest.mark.parametrize("strategy", ["S0", "S2", "SB"])
 @pytest.mark.parametrize("seed", range(3))
@@ -176,6 +177,7 @@ def test_a_client_gets_no_credit_while_memory_is_short_whatever_it_publishes() -
     assert writer.channel.told_to_wait
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("publishers", [1, 40])
 def test_everybody_gets_what_one_read_brings_in_one_go(
     monkeypatch: pytest.MonkeyPatch, publishers: int

@@ -105,6 +105,7 @@ def test_version(run) -> None:
     code, output, _ = run("--version")
     assert code == 0
     assert output.startswith("braid ")
+    assert "interpreted" in output or "modules compiled" in output
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -81,6 +81,7 @@ def test_overload_ends_on_random_trees(
     tree.require()
 
 
+@pytest.mark.interpreted
 def test_credit_that_is_never_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Channel, "release_credit", lambda self, reason, number=None: False)
     circle = Circle(acknowledged=False, rate=400, seconds=1, uplink_messages_per_s=300)
@@ -100,6 +101,7 @@ def grant_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Incoming, "acknowledgement", without_credit)
 
 
+@pytest.mark.interpreted
 def test_credit_that_is_never_granted_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     circle = Circle(acknowledged=False, rate=40, seconds=1)
     grant_nothing_more(monkeypatch)

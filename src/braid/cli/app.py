@@ -56,7 +56,11 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"braid {version('braid-pubsub')}")
+        from braid.compiled import compiled_modules
+
+        modules = len(compiled_modules())
+        how = f"{modules} modules compiled" if modules else "interpreted"
+        typer.echo(f"braid {version('braid-pubsub')} ({how})")
         raise typer.Exit
 
 
