@@ -19,7 +19,15 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_OLD_NAMES = ("0026-lives-and-events.md", "0030-one-api.md", "0033-plain-names.md")
 # Names of other programs, and files that users make or that are made for them.
 OF_OTHERS = ("TimeoutStopSec",)
-MADE = ("broker.toml", "access.toml", "settings.toml", "scenario.toml", "report.json", "workload.json")
+MADE = (
+    "broker.toml",
+    "access.toml",
+    "settings.toml",
+    "scenario.toml",
+    "report.json",
+    "workload.json",
+    "compiled.json",
+)
 
 _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"`([^`\n]+)`")
@@ -41,12 +49,13 @@ def words() -> frozenset[str]:
 
 @cache
 def files() -> frozenset[str]:
-    return frozenset(
+    below = frozenset(
         str(file.relative_to(ROOT))
         for folder in ("src", "tests", "docs", "benchmarks", "examples", "newsfragments")
         for file in (ROOT / folder).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     )
+    return below | {file.name for file in ROOT.glob("*.py")}
 
 
 def missing(text: str) -> list[str]:
