@@ -6,13 +6,17 @@ import random
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from braid.language import Range
+from braid.language import Range, Value
 from braid.p2p.dht.pastry import PastrySettings
 from braid.p2p.dmm import DmmSettings
 from braid.p2p.dmm.regions import State
 from braid.p2p.schema import NetworkSchema
-from tests.p2p.networks import Network
+from tests.language.strategies import Maker
+from tests.p2p.networks import SCHEMA, Network
+from tests.p2p.test_dmm_language import with_ranges
 
 NUMBERS = NetworkSchema({name: {"kind": "integer", "low": 0, "high": 255} for name in "abc"})
 SMALL = {"split_threshold": 12, "acknowledged": True}
@@ -42,15 +46,18 @@ class Story:
         """Peers that stay throughout: others may leave with what they have subscribed to."""
         return sorted(each for each in self.network.peers if not each.startswith("x"))
 
+    def attributes(self) -> dict[str, Value]:
+        found: dict[str, Value] = {
+            name: self.chance.randrange(256) for name in "abc" if self.chance.random() < 0.8
+        }
+        if found and self.chance.random() < 0.2:
+            low = self.chance.randrange(200)
+            found[min(found)] = Range(low, low + 50)
+        return found
+
     def publish(self, count: int, pause: float = 0.1) -> None:
         for _ in range(count):
-            attributes: dict[str, int | Range] = {
-                name: self.chance.randrange(256) for name in "abc" if self.chance.random() < 0.8
-            }
-            if attributes and self.chance.random() < 0.2:
-                name = min(attributes)
-                low = self.chance.randrange(200)
-                attributes[name] = Range(low, low + 50)
+            attributes = self.attributes()
             source = self.chance.choice(self.lasting)
             self.numbers[source] += 1
             self.expected[source, self.numbers[source]] = [
@@ -74,9 +81,24 @@ class Story:
         assert sum(map(len, self.expected.values())) > 50
 
 
+class WholeLanguage(Story):
+    """The same with all that filters and publications can be."""
+
+    def __init__(self, network: Network, seed: int = 3) -> None:
+        super().__init__(network, seed)
+        self.maker = Maker(self.chance)
+
+    def subscribe(self, count: int, prefix: str = "keep", widths: range = range(0)) -> None:
+        for number in range(count):
+            self.network.subscribe(self.chance.choice(self.lasting), f"{prefix}{number}", self.maker.filter())
+
+    def attributes(self) -> dict[str, Value]:
+        return with_ranges(self.maker)
+
+
 def network_of(dht: str, algorithm: str, count: int = 10, **changes: object) -> Network:
-    settings = DmmSettings(**{"algorithm": algorithm, **SMALL, **changes})  # type: ignore[arg-type]
-    return Network(count, settings, dht, NUMBERS, pastry=PastrySettings(leaf_set=4, acknowledged=True))
+    choices = DmmSettings(**{"algorithm": algorithm, **SMALL, **changes})  # type: ignore[arg-type]
+    return Network(count, choices, dht, NUMBERS, pastry=PastrySettings(leaf_set=4, acknowledged=True))
 
 
 BOTH = pytest.mark.parametrize("algorithm", ["DMM", "DMM-AR"])
@@ -166,8 +188,8 @@ def test_lost_datagrams_lose_nothing_where_hops_are_confirmed(dht: str, algorith
 
 
 def test_without_confirmations_lost_datagrams_do_lose_publications() -> None:
-    settings = DmmSettings(split_threshold=12)
-    network = Network(10, settings, "pastry", NUMBERS)
+    choices = DmmSettings(split_threshold=12)
+    network = Network(10, choices, "pastry", NUMBERS)
     network.loss = 0.05
     story = Story(network)
     story.subscribe(40)
@@ -175,3 +197,25 @@ def test_without_confirmations_lost_datagrams_do_lose_publications() -> None:
     story.publish(100)
     with pytest.raises(AssertionError, match="of 100"):
         story.check()
+
+
+@BOTH
+@DHTS
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_the_whole_language_while_everything_changes(dht: str, algorithm: str, seed: int) -> None:
+    choices = DmmSettings(
+        algorithm=algorithm, acknowledged=True, split_threshold=40 if algorithm == "DMM" else 5
+    )
+    network = Network(8, choices, dht, SCHEMA, pastry=PastrySettings(leaf_set=4, acknowledged=True))
+    story = WholeLanguage(network, seed)
+    story.subscribe(40)
+    network.run(5)
+    story.subscribe(40, "more")
+    story.publish(20)
+    network.add("x0", ["p1"])
+    story.publish(20)
+    network.run(5)
+    network.leave("x0")
+    story.publish(20)
+    story.check()

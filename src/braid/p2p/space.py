@@ -91,6 +91,11 @@ class Space:
                 ends[2 * axis + 1] -= half
         return tuple(ends)
 
+    def require_code(self, code: str) -> None:
+        """Raise a `RemoteProtocolError` for what is no code of a region of this space."""
+        if len(code) > self.depth or code.strip("01"):
+            raise RemoteProtocolError(f"{code[:100]!r} is no region of the space {self.name[:100]!r}")
+
     def key(self, code: str) -> Key:
         """Where the region of a code belongs."""
         return blake2b(f"{self.name}\n{code}".encode(), digest_size=KEY_BYTES).digest()

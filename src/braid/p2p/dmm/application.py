@@ -224,6 +224,7 @@ class Dmm:
         if handler is None:
             return
         try:
+            self._require_regions(message)
             handler(self.site, sender, message, now_us)
         except BraidError as error:
             self._leave_out(sender, error)
@@ -231,10 +232,25 @@ class Dmm:
 
     def _guarded(self, sender: Address, find: Find, now_us: int, *, routed: bool) -> None:
         try:
+            self._require_regions(find)
             self.site.finding.on_find(sender, find, now_us, routed=routed)
         except BraidError as error:
             self._leave_out(sender, error)
         self._wake(now_us)
+
+    def _require_regions(self, message: msgspec.Struct) -> None:
+        """Raise a `RemoteProtocolError` if a message names a region that there cannot be."""
+        kind = type(message)
+        if kind in _NAMES_ONE:
+            space = self.site.interests.spaces.named(message.space)  # type: ignore[attr-defined]
+            space.require_code(getattr(message, _NAMES_ONE[kind]))
+        elif kind in (Active, Gone, Wanted):
+            for name, code in message.names:  # type: ignore[attr-defined]
+                self.site.interests.spaces.named(name).require_code(code)
+        elif kind is Beacon:
+            for name, code, _ in message.digests:  # type: ignore[attr-defined]
+                if code:
+                    self.site.interests.spaces.named(name).require_code(code)
 
     def _leave_out(self, sender: Address, error: BraidError) -> None:
         self.site.turn.note("warning", "message left out", sender=sender, error=str(error))
@@ -355,6 +371,19 @@ def _on_resend(site: Site, sender: Address, message: Resend, now_us: int) -> Non
         site.finding.forget_all_at(message.address)
         site.holding.report_to(message.address, now_us)
 
+
+_NAMES_ONE: Final = {
+    Arrived: "code",
+    Enter: "code",
+    Find: "target",
+    Load: "code",
+    Merge: "code",
+    Retire: "code",
+    Table: "code",
+    Taken: "code",
+    Update: "code",
+}
+"""Messages that name a region, and the field that has its code."""
 
 _HANDLERS: dict[type, Callable[[Site, Address, Any, int], None]] = {
     Update: lambda site, *rest: site.multicasting.on_update(*rest),

@@ -30,6 +30,8 @@ __all__ = ["ENTRIES_PER_MESSAGE", "OWN", "Multicasting"]
 
 # So many entries go into one message; more go in parts.
 ENTRIES_PER_MESSAGE: Final = 500
+# With so many regions of one space a peer deals directly; entries of further ones are told through the root.
+LINKS_MAX: Final = 4_096
 # What this peer's own subscriptions are filed under.
 OWN: Final = ""
 
@@ -181,6 +183,8 @@ class Multicasting:
                     del tree.links[other]
             link = tree.links.get(code)
             expires_us = now_us + site.settings.cache_expiry_us
+            if link is None and len(tree.links) >= LINKS_MAX:
+                continue
             if link is None or link.address != sender:
                 tree.links[code] = Link(sender, tree.space.region(code), expires_us)
             else:
