@@ -63,6 +63,7 @@ _PLAIN = {
         st.none() | st.floats(0, 1),
         st.none() | SMALL,
     ),
+    "peer_state": st.tuples(TIMES, NAMES, SMALL, SMALL),
     "reconfiguration": st.tuples(TIMES, *[NAMES] * 4, st.text(max_size=20)),
     "fault": st.tuples(TIMES, NAMES, NAMES, st.text(max_size=20)),
 }

@@ -25,6 +25,7 @@ def test_spark_and_our_reader_agree(spark: SparkSession, tmp_path: Path) -> None
             writer.subscription(number, "A", "c", str(number), "x > 1", "subscribe")
             writer.link_sample(number, 1, "A", "B", "primary", "ping", 1, 2, 3, None)
             writer.broker_load(number, 1, "A", *range(9), None, 0.5 if number % 2 else None)
+            writer.peer_state(number, "A", number, 2 * number)
             writer.reconfiguration(number, "shift", "1", "begun", "A", "")
             writer.fault(number, "crash", "A", "")
     for kind in KINDS:

@@ -98,6 +98,10 @@ class Traces:
         return self.table("broker_load")
 
     @property
+    def peer_state(self) -> DataFrame:
+        return self.table("peer_state")
+
+    @property
     def reconfiguration(self) -> DataFrame:
         return self.table("reconfiguration")
 

@@ -134,6 +134,12 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
             nullable=True,
         ),
     ),
+    "peer_state": (
+        _AT,
+        Column("peer", "string", "The peer that holds it."),
+        Column("leaf", "int32", "Subscriptions that it matches publications with."),
+        Column("tree", "int32", "Subscriptions that it passes publications on for."),
+    ),
     "reconfiguration": (
         _AT,
         Column("operation", "string", "What is being changed, such as `shift`."),

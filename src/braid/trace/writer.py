@@ -301,6 +301,10 @@ class TraceWriter:
             links,
         )
 
+    def peer_state(self, at_us: int, peer: str, leaf: int, tree: int) -> None:
+        """How many subscriptions a peer holds, and for what."""
+        self._row("peer_state", at_us, peer, leaf, tree)
+
     def reconfiguration(
         self, at_us: int, operation: str, operation_id: str, phase: str, broker: str, detail: str
     ) -> None:
