@@ -64,6 +64,7 @@ def batches(draw: Callable[..., Any], *, rows_max: int = 5) -> PublicationBatch:
         acknowledged=draw(st.booleans()),
         ordered=draw(st.booleans()),
         receipt=draw(st.booleans()),
+        again=draw(st.booleans()),
     )
     batch.hops, batch.target = draw(st.integers(0, 255)), draw(st.integers(0, 2**16 - 1))
     return batch

@@ -189,6 +189,7 @@ def publications(draw: Any) -> PublicationBatch:
         rows,
         acknowledged=draw(st.booleans()),
         receipt=draw(st.booleans()),
+        again=draw(st.booleans()),
     )
     batch.target = draw(st.integers(0, 4))
     return batch
@@ -209,6 +210,7 @@ def harmless(batch: PublicationBatch) -> PublicationBatch:
         rows,
         acknowledged=batch.acknowledged,
         receipt=batch.receipt,
+        again=batch.again,
     )
 
 

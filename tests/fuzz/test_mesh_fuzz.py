@@ -54,6 +54,7 @@ def copies(draw: Any) -> PublicationBatch:
         [encode_record({"n": number}, 0) for number in range(count)],
         acknowledged=draw(st.booleans()),
         ordered=draw(st.booleans()),
+        again=draw(st.booleans()),
     )
     batch.hops = draw(st.integers(0, 7) | st.integers(0, 255))
     return batch.readdressed(route=draw(ROUTES))
