@@ -15,6 +15,7 @@ from braid.protocol.messages import (
     Message,
     StoredPublications,
 )
+from braid.protocol.organising import PathStep, RequestStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,12 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
         "bool": st.booleans(),
         "str | None": st.none() | TEXT,
     }
+    costs = st.floats(allow_nan=False)
+    path_step = st.builds(PathStep, TEXT, costs, costs, costs, st.binary(max_size=12))
+    request_step = st.builds(RequestStep, TEXT, costs, costs, st.binary(max_size=12))
+    plain["tuple[PathStep, ...]"] = st.lists(path_step, max_size=6).map(tuple)
+    plain["tuple[RequestStep, ...]"] = st.lists(request_step, max_size=6).map(tuple)
+    plain["tuple[float, ...]"] = st.lists(costs, max_size=6).map(tuple)
     plain["list[str]"] = st.lists(TEXT, max_size=3)
     plain["list[str] | None"] = st.none() | st.lists(TEXT, max_size=3)
     plain["dict[str, str]"] = st.dictionaries(TEXT, TEXT, max_size=3)

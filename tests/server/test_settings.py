@@ -36,12 +36,13 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_setting_of_a_broker_is_there_with_its_meaning() -> None:
-    expected = {field.name for field in fields(BrokerSettings)} - {"soft_links", "link", "client"}
+    expected = {field.name for field in fields(BrokerSettings)} - {"soft_links", "topology", "link", "client"}
     assert set(keys_of("broker")) == expected
     assert set(keys_of("soft_links")) == {field.name for field in fields(SoftLinkSettings)}
     for table in (
         "broker",
         "soft_links",
+        "topology",
         "link",
         "client",
         "listener",

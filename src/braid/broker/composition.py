@@ -31,6 +31,7 @@ from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
 from braid.broker.mesh import Mesh
 from braid.broker.operator import Operator
+from braid.broker.organising import Organising
 from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
@@ -79,6 +80,7 @@ from braid.protocol.messages import (
     Unadvertise,
     Unsubscribe,
 )
+from braid.protocol.organising import LinkRequest, TopologyNews
 from braid.routing import RoutingTables
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ class Composition:
         "mesh",
         "neighbours",
         "operator",
+        "organising",
         "publish",
         "reachability",
         "reports",
@@ -164,7 +167,7 @@ class Composition:
         self._make_soft_links()
         self._make_doors(access or AccessPolicy.open())
         self._make_publications(store is not None, stopwatch)
-        self._make_operations()
+        self._make_operations(seed)
         self.events.use(HEARERS, self)
 
     def _make_links(self, seed: int, matcher: Matcher | None) -> None:
@@ -274,7 +277,7 @@ class Composition:
             stopwatch,
         )
 
-    def _make_operations(self) -> None:
+    def _make_operations(self, seed: int) -> None:
         """What operators ask for, turns, and the end."""
         turn, connections, neighbours = self.turn, self.connections, self.neighbours
         self.admission = AccessReview(
@@ -302,7 +305,12 @@ class Composition:
         operations = LinkOperations(
             turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
         )
-        self.operator = Operator(turn, topics(self.reports, operations, self.mesh), self.admission.reload)
+        self.organising: Organising | None = None
+        answers = dict(topics(self.reports, operations, self.mesh))
+        if self.settings.topology.policy != "static":
+            self.organising = Organising(turn, connections.parties, neighbours, seed)
+            answers["topology"] = self.organising.report
+        self.operator = Operator(turn, answers, self.admission.reload)
         self.draining = Draining(
             turn,
             connections,
@@ -498,9 +506,15 @@ _OF_LINKS: Handlers = {
     Loads: lambda broker: broker.loads.hear,
     Introduction: lambda broker: broker.acquaintances.introduced,
     SoftWord: lambda broker: broker.handshake.heard_word,
+    TopologyNews: lambda broker: broker.organising.heard if broker.organising else _ignore,
+    LinkRequest: lambda broker: broker.organising.asked if broker.organising else _ignore,
     **_OF_SOFT_LINKS,
 }
 OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
+
+
+def _ignore(party: Party, message: object) -> None:
+    """A broker that leaves the tree alone has nothing to say about it, and passes nothing on."""
 
 
 def _each_of(*handlers: Handler) -> Handler:

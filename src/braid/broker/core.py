@@ -73,6 +73,7 @@ class BrokerCore:
         "_matcher",
         "_mesh",
         "_operator",
+        "_organising",
         "_publish",
         "_reports",
         "_review_at_us",
@@ -111,8 +112,7 @@ class BrokerCore:
             store: what was kept from earlier; None if nothing is kept.
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
             neighbours: ids and addresses that another part, such as a directory, remembers from earlier.
-            matcher: who answers which destinations want a publication, such as a view of what many brokers
-                in one process share; an index of its own if not given.
+            matcher: who answers which destinations want a publication; its own index if not given.
         """
         self.settings = settings
         self.incarnation = incarnation
@@ -140,6 +140,7 @@ class BrokerCore:
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
+        self._organising = parts.organising
         self._operator = parts.operator
         self._draining = parts.draining
         self._turns = parts.turns
@@ -169,6 +170,10 @@ class BrokerCore:
                 if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
                     if self._store_work.asked:
                         self._store_work.collect()
+                    if self._organising is not None:
+                        effects = self._turn.collect()
+                        self._organising.observe(stimulus, effects)
+                        return effects
                     return self._turn.collect()
             except (RemoteProtocolError, RequestRefusedError) as error:
                 self._endings.wrong(stimulus.connection, error)
@@ -183,6 +188,8 @@ class BrokerCore:
             self._endings.stray(error, self._story.lines())
         self._durables.work.collect()
         effects = self._turn.collect()
+        if self._organising is not None:
+            self._organising.observe(stimulus, effects)
         self._turn.deadline_us = self._next_deadline_us()
         busy = self._links.holding or self._draining.begun or self._turns.waiting
         self._calm = not busy and self._tidy_at_us is None
@@ -249,6 +256,7 @@ class BrokerCore:
             self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
             self._handshake.next_refusal_us,
+            self._organising.due_us if self._organising is not None else None,
             self._turn.now_us if self._subscriptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
@@ -305,6 +313,8 @@ class BrokerCore:
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
         self._subscriptions.installations.review(now_us)
+        if self._organising is not None:
+            self._organising.on_time(now_us)
         if self._review_at_us is not None and now_us < self._review_at_us:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4

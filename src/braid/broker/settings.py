@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from braid.adaptation import SoftLinkSettings
+from braid.adaptation.topology import TopologySettings
 from braid.errors import ConfigurationError
 from braid.protocol import FRAME_BYTES_MAX, ChannelSettings
 
@@ -71,6 +72,8 @@ class BrokerSettings:
     delta: int = 0
     """How many links far this broker sees. Higher: longer shortcuts; less covering between subscriptions from
     different brokers, more to know. 0: as the strategy needs it (S0 1, SB everything, the others 4)."""
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    """Whether and by what it looks for a better tree."""
     soft_links: SoftLinkSettings = field(default_factory=SoftLinkSettings)
     """How many soft links there are, and how they are chosen."""
     uplink_messages_per_s: float = 0.0

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from braid.protocol.organising import LinkRequest, TopologyNews
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -546,6 +548,19 @@ Message: TypeAlias = (
     | SoftWord
     | Ask
     | PinLog
+    | TopologyNews
+    | LinkRequest
 )
 
-UNSEQUENCED = (Hello, Welcome, Refused, Goodbye, Ping, Pong, Acknowledgement, SoftWord)
+UNSEQUENCED = (
+    Hello,
+    Welcome,
+    Refused,
+    Goodbye,
+    Ping,
+    Pong,
+    Acknowledgement,
+    SoftWord,
+    TopologyNews,
+    LinkRequest,
+)

@@ -26,7 +26,7 @@ class PathStep(msgspec.Struct, array_like=True, frozen=True):
     """A sample of what passed this broker and concerns others than its neighbours on the path."""
 
 
-class TopologyNews(msgspec.Struct, array_like=True, frozen=True, tag=60):
+class TopologyNews(msgspec.Struct, array_like=True, frozen=True, tag=70):
     """What a broker is interested in and what it costs, with the path that this came by."""
 
     number: int
@@ -57,7 +57,7 @@ class RequestStep(msgspec.Struct, array_like=True, frozen=True):
     """As in `PathStep`; of those that the request has reached."""
 
 
-class LinkRequest(msgspec.Struct, array_like=True, frozen=True, tag=61):
+class LinkRequest(msgspec.Struct, array_like=True, frozen=True, tag=71):
     """May these two be linked, and which link goes instead? From the first broker of a path to the last."""
 
     number: int

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from braid.adaptation import SoftLinkSettings
+from braid.adaptation.topology import TopologySettings
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import BraidError
 from braid.protocol import ChannelSettings
@@ -176,7 +177,7 @@ def _broker_settings(section: Section) -> dict[str, Any]:
     """Fields of `BrokerSettings` by name; channels and soft links as mappings of their own fields."""
     found: dict[str, Any] = {}
     for name, group in get_type_hints(BrokerSettings).items():
-        if group in (ChannelSettings, SoftLinkSettings):
+        if group in (ChannelSettings, SoftLinkSettings, TopologySettings):
             table = section.table(name)
             inner = read_fields(table, group)
             table.finish()
@@ -186,7 +187,7 @@ def _broker_settings(section: Section) -> dict[str, Any]:
     plain = read_fields(
         section,
         BrokerSettings,
-        leave_out={*OWN_SETTINGS, "link", "client", "soft_links"},
+        leave_out={*OWN_SETTINGS, "link", "client", "soft_links", "topology"},
         choices={"strategy": tuple(STRATEGIES)},
     )
     # What the fields say about each other is checked where it is written down.

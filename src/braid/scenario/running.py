@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.adaptation import SoftLinkSettings
+from braid.adaptation.topology import TopologySettings
 from braid.broker.core import BrokerCore
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
@@ -91,7 +92,8 @@ class SimulationSettings:
     codec: bool = False
     """Send every message through the wire format. The result is the same; True costs time."""
     brokers: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of all brokers by name; `link`, `client` and `soft_links` are mappings of their settings."""
+    """Settings of all brokers by name; `link`, `client`, `soft_links` and `topology` are mappings of their
+    settings."""
     own_brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The same for single brokers."""
     stores: frozenset[str] = frozenset()
@@ -424,7 +426,7 @@ def _broker_settings(settings: SimulationSettings, network: Topology, name: str)
     chosen = {**settings.brokers, **settings.own_brokers.get(name, {})}
     groups = {
         group: {**settings.brokers.get(group, {}), **settings.own_brokers.get(name, {}).get(group, {})}
-        for group in ("link", "client", "soft_links")
+        for group in ("link", "client", "soft_links", "topology")
     }
     for key in sorted(OWN_SETTINGS & chosen.keys()):
         raise ConfigurationError(f"{key!r} of a broker follows from the topology and cannot be chosen")
@@ -432,12 +434,11 @@ def _broker_settings(settings: SimulationSettings, network: Topology, name: str)
     for key in chosen:
         if key not in known:
             raise ConfigurationError(f"a broker has no setting {key!r}; it has {', '.join(sorted(known))}")
-    soft_links = {each.name for each in fields(SoftLinkSettings)}
-    for key in groups["soft_links"]:
-        if key not in soft_links:
-            raise ConfigurationError(
-                f"soft_links has no setting {key!r}; it has {', '.join(sorted(soft_links))}"
-            )
+    for group, kind in (("soft_links", SoftLinkSettings), ("topology", TopologySettings)):
+        own = {each.name for each in fields(kind)}
+        for key in groups[group]:
+            if key not in own:
+                raise ConfigurationError(f"{group} has no setting {key!r}; it has {', '.join(sorted(own))}")
     place = network.brokers.index(name)
     made = BrokerSettings(
         **{
@@ -447,6 +448,7 @@ def _broker_settings(settings: SimulationSettings, network: Topology, name: str)
             "hops_max": min(255, max(64, len(network.brokers))),
             **{key: value for key, value in chosen.items() if key not in groups},
             "soft_links": SoftLinkSettings(**groups["soft_links"]),
+            "topology": TopologySettings(**groups["topology"]),
         },
         broker_id=name,
         address=name,

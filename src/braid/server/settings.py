@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from braid.adaptation import SoftLinkSettings
+from braid.adaptation.topology import TopologySettings
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
 from braid.protocol import ChannelSettings
@@ -264,6 +265,10 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
         "Shortcuts past brokers, for the strategies other than S0: how many, and how they are chosen.",
         (SoftLinkSettings,),
     ),
+    "topology": (
+        "Looking for a better tree: by what, how often, and what links and this broker cost.",
+        (TopologySettings,),
+    ),
     "link": ("How much may be under way on a link to a neighbour.", (ChannelSettings,)),
     "client": ("How much may be under way on a client's connection.", (ChannelSettings,)),
     "listener": ("Where clients and neighbours connect.", (ListenerSettings,)),
@@ -283,7 +288,7 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
         (PeerSettings,),
     ),
 }
-_OWN_TABLES = ("soft_links", "link", "client")
+_OWN_TABLES = ("soft_links", "topology", "link", "client")
 # What is only true of the file.
 _ADDITIONS = {
     ("broker", "address"): " Left out, it is the listener's, which is right where that names one host.",
@@ -345,6 +350,7 @@ def _settings(values: Mapping[str, Mapping[str, Any]]) -> ServerSettings:
             broker=replace(
                 broker,
                 soft_links=SoftLinkSettings(**values["soft_links"]),
+                topology=TopologySettings(**values["topology"]),
                 link=replace(broker.link, **values["link"]),
                 client=replace(broker.client, **values["client"]),
             ),

@@ -28,6 +28,8 @@ FROM_ZERO = frozenset(
         "memory_bytes_max",
         "candidates_max",
         "rest_reviews",
+        "degree_max",
+        "rest_intervals",
     }
 )
 """Whole numbers that may be 0; all others are 1 or more."""

@@ -40,6 +40,11 @@ __all__ = ["LinkExchange", "Organiser"]
 
 # Costs that change by less than this share are told with the next news only.
 NOTICEABLE = 0.1
+# A neighbourhood of more brokers than this is made up by somebody.
+KNOWN_MAX = 10_000
+# What is remembered of a broker is bounded: its name, and where it can be reached.
+NAME_LENGTH_MAX = 64
+ADDRESS_LENGTH_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,8 @@ class Organiser:
         known = self._known.get(news.origin)
         if known is not None and news.number <= known.number:
             return None
+        if known is None and len(self._known) >= KNOWN_MAX:
+            return None
         shared = self.cache.in_common(interest or InterestFilter.decoded(news.interest))
         if known is None:
             self._known[news.origin] = _Known(news.number, shared, news.path, news.address)
@@ -203,7 +210,13 @@ class Organiser:
             raise RemoteProtocolError(f"news of the topology does not end at {neighbour!r}, who sent it")
         if len(news.path) > eta or not 0 <= news.hops_left <= eta:
             raise RemoteProtocolError(f"news of the topology has come further than {eta} links")
+        if len(news.address) > ADDRESS_LENGTH_MAX:
+            raise RemoteProtocolError(f"news of the topology: an address of {len(news.address)} characters")
         for step in news.path:
+            if len(step.broker) > NAME_LENGTH_MAX or len(step.traffic) > 4 * (
+                1 + self.settings.sample_entries
+            ):
+                raise RemoteProtocolError("news of the topology: a name or a sample that is too long")
             if not (is_cost(step.processing) and is_cost(step.link_cost) and is_cost(step.link_interest)):
                 raise RemoteProtocolError(f"news of the topology: impossible costs at {step.broker!r}")
 

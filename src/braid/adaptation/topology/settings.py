@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from braid.adaptation.topology.cycle_traffic import PLACES_MAX
 from braid.adaptation.topology.interest import BITS, CACHE_ENTRIES, HASHES
@@ -31,6 +33,13 @@ class TopologySettings:
     """The size of the filters of interest; too small, and strangers seem to share interests."""
     filter_hashes: int = HASHES
     """Bits that a publication sets in such a filter."""
+    processing_cost: float = -1.0
+    """What a message costs at this broker, in the unit of the links' costs; negative: as measured, in
+    milliseconds of matching."""
+    link_costs: tuple[str, ...] = ()
+    """What a message costs on the way to another broker, whether there is a link or not: `B7=2.5`; `B7=inf`
+    where there must be none. Links that are not named are measured, in milliseconds, while they are there;
+    new ones are proposed only where a cost is named."""
     degree_max: int = 0
     """Links a broker may have by exchanges; 0 for no bound. The cost model alone favours stars."""
     rest_intervals: int = 0
@@ -74,10 +83,33 @@ class TopologySettings:
         for name in ("degree_max", "rest_intervals", "confidence_z"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} must be at least 0, not {getattr(self, name)}")
+        if math.isnan(self.processing_cost) or math.isinf(self.processing_cost):
+            raise ConfigurationError(f"processing_cost must be a number, not {self.processing_cost}")
+        self.configured_links  # noqa: B018  (what cannot be read is said at once)
         if self.degree_max == 1:
             raise ConfigurationError(
                 "degree_max must be at least 2: brokers with one link form no tree of three"
             )
+
+    @cached_property
+    def configured_links(self) -> dict[str, float]:
+        """`link_costs` by brokers."""
+        found = {}
+        for text in self.link_costs:
+            name, _, number = text.partition("=")
+            try:
+                cost = float(number)
+            except ValueError:
+                cost = math.nan
+            if not name or not cost >= 0:
+                raise ConfigurationError(f"a link's cost is written as BROKER=COST, at least 0, not {text!r}")
+            found[name] = cost
+        return found
+
+    @property
+    def configured_processing(self) -> float | None:
+        """What a message costs here; None: it is to be measured."""
+        return self.processing_cost if self.processing_cost >= 0 else None
 
     @property
     def window_us(self) -> int:

@@ -6,8 +6,8 @@ and requests cross links at once, and an exchange of links is done when it is ag
 ticks with 100 brokers takes a minute or two. What it leaves out is what only a network can do: delays, lost
 links, brokers that fail, and exchanges that meet half-way.
 
-An interval is divided into slots; in each some brokers have their turn to send news, so that the network is
-never asked to change everywhere at once. Costs are known from tables, so that no link has to be probed.
+Brokers have their turns to send news at different times of an interval, so that the network is never asked to
+change everywhere at once. Costs are known from tables, so that no link has to be probed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from braid.reconfiguration.exchanges import exchange_steps
 from braid.workloads.tables import broker_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from braid.adaptation.topology import LinkExchange, TopologySettings
     from braid.pipeline.experiments.selforganising.demand import Demand, DemandRow
@@ -39,6 +39,9 @@ __all__ = ["Exchange", "OrganisedNetwork"]
 
 NEWS, REQUEST, SHIFT, PUBLICATION = "topology_news", "link_request", "shift", "publication"
 """Kinds of messages, as traces name them."""
+
+SLOTS = 10
+"""Turns in an interval, if nothing else is said."""
 
 SHIFT_BYTES = 100
 """A message of a SHIFT, about; the states that it hands over are not counted."""
@@ -75,7 +78,10 @@ class OrganisedNetwork:
         costs: what links and brokers cost, and when that changes.
         settings: of all brokers.
         links: the tree at the start, by numbers.
-        slots: turns in an interval.
+        turns_us: when in an interval each broker has its turn; by default in ten slots, broker by broker.
+        apply: whether exchanges are carried out; otherwise they are only agreed on.
+        latency_us: which of two requests comes first where several answer the same news; without it, the one
+            that has fewer links to cross.
         body_bytes: what a publication weighs in samples.
     """
 
@@ -86,15 +92,20 @@ class OrganisedNetwork:
         settings: TopologySettings,
         links: Iterable[tuple[int, int]],
         *,
-        slots: int = 10,
+        turns_us: Sequence[int] | None = None,
+        apply: bool = True,
+        latency_us: Callable[[str, str], int] | None = None,
         body_bytes: int = 100,
     ) -> None:
         self._demand = demand
         self._schedule = costs
         self._settings = settings
-        self._slots = slots
+        self._apply = apply
+        self._latency_us = latency_us
         self._body_bytes = body_bytes
         count = demand.brokers
+        slot_us = settings.interval_us // SLOTS
+        self._turns_us = turns_us or [(number % SLOTS + 1) * slot_us for number in range(count)]
         self.names = [broker_name(each) for each in range(count)]
         self._number = {name: number for number, name in enumerate(self.names)}
         self.beside: list[set[int]] = [set() for _ in range(count)]
@@ -103,7 +114,7 @@ class OrganisedNetwork:
             self.beside[left].add(right)
             self.beside[right].add(left)
         self.exchanges: list[Exchange] = []
-        """All that were carried out, in order."""
+        """All that were agreed on, in order."""
         self._organisers = [Organiser(name, settings) for name in self.names]
         self._counts = _Counts()
         self._ways: dict[tuple[int, ...], list[tuple[int, frozenset[str]]]] = {}
@@ -136,25 +147,43 @@ class OrganisedNetwork:
 
     # Time.
 
-    def run(self, duration_us: int, sample_us: int, trace: TraceWriter | None = None) -> None:
-        """Play the whole demand; a sample of the links goes into the trace from time to time."""
-        step_us = self._settings.interval_us // self._slots
+    def run(
+        self, duration_us: int, sample_us: int, trace: TraceWriter | None = None, *, warm_up_us: int = 0
+    ) -> None:
+        """Play the whole demand; a sample of the links goes into the trace from time to time.
+
+        Args:
+            duration_us: the end.
+            sample_us: between two samples.
+            trace: where they go.
+            warm_up_us: how long brokers send news before the first publication.
+        """
         changes = {at_us for at_us, _ in (*self._schedule.links, *self._schedule.processing)} - {0}
-        now_us = slot = 0
-        while now_us < duration_us:
-            now_us = min(now_us + step_us, duration_us)
-            due = sorted(at_us for at_us in changes if at_us < now_us)
-            for at_us in due:
-                # Costs may change within a step: what was published before pays the old ones.
-                self._publish(list(self._demand.until(at_us)), at_us)
-                self._reprice(at_us)
-                changes.discard(at_us)
+        organised = self._settings.policy != "static"
+        for now_us, turns in self._moments(-warm_up_us, duration_us, sample_us, changes):
             self._publish(list(self._demand.until(now_us)), now_us)
-            if self._settings.policy != "static":
-                self._turn(slot, now_us)
-            slot = (slot + 1) % self._slots
-            if trace is not None and (now_us % sample_us < step_us or now_us == duration_us):
+            if organised:
+                for number in turns:
+                    self._turn(number, now_us)
+            if trace is not None and now_us > 0 and (now_us % sample_us == 0 or now_us == duration_us):
                 self._sample(trace, now_us, sample_us)
+            if now_us in changes:
+                self._reprice(now_us)
+
+    def _moments(
+        self, begin_us: int, end_us: int, sample_us: int, changes: Iterable[int]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Every time at which something is to be done, and whose turn it is then."""
+        interval_us = self._settings.interval_us
+        turns: dict[int, list[int]] = {at_us: [] for at_us in changes if at_us < end_us}
+        turns.update((at_us, []) for at_us in range(sample_us, end_us, sample_us))
+        turns[end_us] = []
+        for number, turn_us in enumerate(self._turns_us):
+            first_us = turn_us - (turn_us - begin_us) // interval_us * interval_us
+            for at_us in range(first_us, end_us + 1, interval_us):
+                if at_us > begin_us:
+                    turns.setdefault(at_us, []).append(number)
+        yield from sorted(turns.items())
 
     def _publish(self, rows: list[DemandRow], now_us: int) -> None:
         if not rows:
@@ -202,15 +231,14 @@ class OrganisedNetwork:
 
     # News and requests.
 
-    def _turn(self, slot: int, now_us: int) -> None:
-        for number in range(slot, len(self.beside), self._slots):
-            organiser = self._organisers[number]
-            waiting = organiser.propose_best(now_us)
-            if waiting is not None:
-                self._carry(waiting, now_us)
-            news = organiser.announce()
-            if news is not None:
-                self._spread(number, news, now_us)
+    def _turn(self, number: int, now_us: int) -> None:
+        organiser = self._organisers[number]
+        waiting = organiser.propose_best(now_us)
+        if waiting is not None:
+            self._carry(waiting, now_us)
+        news = organiser.announce()
+        if news is not None:
+            self._spread(number, news, now_us)
 
     def _spread(self, origin: int, news: TopologyNews, now_us: int) -> None:
         """Let news travel as far as it goes; then those it came to think about it, the nearest first."""
@@ -232,6 +260,8 @@ class OrganisedNetwork:
                 for neighbour in sorted(self.beside[target] - {source}):
                     following = organiser.onward(passed_on, self.names[neighbour], now_us)
                     line.append((target, neighbour, following))
+        if self._latency_us is not None:
+            reached.sort(key=lambda number: self._way_us(origin, number))
         for number in reached:
             organiser = self._organisers[number]
             view = organiser.candidate(self.names[origin], now_us)
@@ -240,6 +270,11 @@ class OrganisedNetwork:
                 request = organiser.propose(self.names[origin], view, direct, now_us)
                 if request is not None:
                     self._carry(request, now_us)
+
+    def _way_us(self, source: int, target: int) -> int:
+        """How long a message takes from one broker to another along the tree."""
+        path = [self.names[each] for each in self.tree.path(source, target)]
+        return sum(self._latency_us(left, right) for left, right in pairwise(path)) if self._latency_us else 0
 
     def _carry(self, request: LinkRequest, now_us: int) -> None:
         """Take a request along its path to a verdict, and carry that out."""
@@ -255,6 +290,9 @@ class OrganisedNetwork:
             self._exchange(exchange, path, now_us)
 
     def _exchange(self, exchange: LinkExchange, path: list[int], now_us: int) -> None:
+        self.exchanges.append(Exchange(now_us, exchange.path, exchange.removed))
+        if not self._apply:
+            return
         for step in exchange_steps(exchange.path, exchange.removed):
             moving, old, new = (self._number[name] for name in (step.moving, step.old, step.new))
             for source, target in ((moving, old), (old, new), (moving, new), (moving, old)):
@@ -266,7 +304,6 @@ class OrganisedNetwork:
         for number in path:
             self._tell_costs(number)
             self._organisers[number].exchanged()
-        self.exchanges.append(Exchange(now_us, exchange.path, exchange.removed))
         self._retree()
 
     # Samples.
@@ -299,4 +336,4 @@ def _latest(epochs: Iterable[tuple[int, np.ndarray]], now_us: int) -> np.ndarray
 
 
 def _size(message: TopologyNews | LinkRequest) -> int:
-    return len(encode_frames((Frame(1, message),)))  # type: ignore[arg-type]
+    return len(encode_frames((Frame(0, message),)))
