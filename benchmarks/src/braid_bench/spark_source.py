@@ -65,7 +65,6 @@ def _bare_source() -> Any:
     """A source of rows that are there already: what a Python source can do at most."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-
     class BareReader(DataSourceReader):
         def __init__(self, rows: int, partitions: int) -> None:
             self._rows = rows

@@ -7,7 +7,7 @@ that were encoded before the clock started, a `Subscriber` is asked what has arr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from braid_bench.brokers.server import RunningServer
     from braid_bench.brokers.workload import Interest, Message
 
-__all__ = ["Contender", "DeliveryUnit", "FilterForm", "Publisher", "Subscriber"]
+__all__ = ["Contender", "DeliveryUnit", "FilterForm", "ManyPublishers", "Publisher", "Subscriber"]
 
 FilterForm = Literal["sql", "equality"]
 DeliveryUnit = Literal["subscription", "connection"]
@@ -92,3 +92,11 @@ class Contender(Protocol):
 
     def subscriber(self, server: RunningServer, interests: Sequence[Interest] | None) -> Subscriber:
         """Open a subscribing connection for these interests, or (None) for every message."""
+
+
+@runtime_checkable
+class ManyPublishers(Protocol):
+    """A broker that tells the publishers on one connection apart."""
+
+    def publishers(self, server: RunningServer, count: int) -> Publisher:
+        """Open a connection on which so many publish in turn, a message each."""

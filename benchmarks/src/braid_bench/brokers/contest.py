@@ -51,6 +51,16 @@ def _filtering(
     )
 
 
+def _fan_in(publishers: int) -> Scenario:
+    """All messages come by themselves, from one publisher or from as many as there are outstanding."""
+    return Scenario(
+        name=f"fan-in-{publishers}",
+        title=f"each message by itself, publishers in turn: {publishers}, to 1 subscriber",
+        connections=1,
+        publishers=publishers,
+    )
+
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -61,6 +71,8 @@ SCENARIOS = {
             outstanding=_UNBATCHED,
             latency=True,
         ),
+        _fan_in(1),
+        _fan_in(250),
         Scenario(name="one-to-fifty", title="1 publisher to 50 subscribers", connections=50),
         _filtering(1_000),
         _filtering(5_000, _UNBATCHED, latency=True),

@@ -50,6 +50,12 @@ def decide_broker_goals(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
             for count in (10, 1)
         ),
+        (
+            "fan-in: server CPU per message of 250 publishers, times that of one publisher",
+            "at most",
+            1.3,
+            _ratio(server_cost(cells, "fan-in-250", "braid"), server_cost(cells, "fan-in-1", "braid")),
+        ),
         ("1 to 50: server CPU per message, times nats-server's", "below", 1, braid_over(nats, fifty)),
         ("1 to 1: times less server CPU than rabbitmq-server", "at least", 10, over_braid(rabbit, one)),
         *(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from braid.errors import ConfigurationError
+from braid_bench.brokers.contender import ManyPublishers
 from braid_bench.brokers.load import WrongDeliveriesError, closed_loop, paced, require_silence
 from braid_bench.brokers.workload import expected_deliveries, make_interests, make_messages
 
@@ -64,6 +65,9 @@ class Scenario:
     """Bounds of the closed loop to be measured, one after another."""
     latency: bool = False
     """Whether the time from publishing to delivery is measured too."""
+    publishers: int = 0
+    """So many publish in turn on the publishing connection, each message by itself; 0: one does, and what it
+    publishes at once goes together."""
 
     def left_out(self, contender: Contender) -> str | None:
         """Why this contender takes no part, or None when it does."""
@@ -71,6 +75,8 @@ class Scenario:
             return f"{contender.name} is not measured as {self.topology}"
         if self.subscriptions is not None and contender.filter_form is None:
             return f"{contender.name} has no filtering by content"
+        if self.publishers and not isinstance(contender, ManyPublishers):
+            return f"{contender.name} does not tell the publishers on a connection apart"
         return contender.missing()
 
 
@@ -140,10 +146,17 @@ class Session:
         started = perf_counter()
         for share in shares:
             self.subscribers.append(self.contender.subscriber(self.server, share))
-        self.publisher = self.contender.publisher(self.server)
+        self.publisher = self._open_publisher()
         self.set_up_seconds = perf_counter() - started
         self.idle_memory_bytes = self.server.memory_bytes()
         self.encoded = [self.publisher.encode(message) for message in messages]
+
+    def _open_publisher(self) -> Publisher:
+        if not self.scenario.publishers:
+            return self.contender.publisher(self.server)
+        if not isinstance(self.contender, ManyPublishers):
+            raise ConfigurationError(f"{self.contender.name} does not tell publishers apart")
+        return self.contender.publishers(self.server, self.scenario.publishers)
 
     def work(self, messages: int) -> tuple[list[bytes], NDArray[np.int64]]:
         """So many messages, and how often each must arrive where."""

@@ -131,6 +131,10 @@ class Braid:
         """Open the publishing connection."""
         return BraidPublisher(_Session(server.ports[0], "publisher"))
 
+    def publishers(self, server: RunningServer, count: int) -> BraidPublisher:
+        """Open a connection on which so many publish in turn, as on a link behind which they are."""
+        return BraidPublisher(_Session(server.ports[0], "publisher"), count)
+
     def subscriber(self, server: RunningServer, interests: Sequence[Interest] | None) -> BraidSubscriber:
         """Open a subscribing connection at the next leaf."""
         if not isinstance(server, BraidBrokers):
@@ -241,11 +245,15 @@ class _Frames:
 
 
 class BraidPublisher:
-    """Puts messages into batches, as Braid's client does with what is published at once."""
+    """Puts messages into batches, as Braid's client does with what is published at once.
 
-    def __init__(self, session: _Session) -> None:
+    With a number of publishers each message is a batch of its own, of the next of them.
+    """
+
+    def __init__(self, session: _Session, publishers: int = 0) -> None:
         self._channel = session.channel
         self._publisher = session.name
+        self._publishers = publishers
         self._decoder = FrameDecoder()
         self._socket: socket.socket = session.connection.done()
         self._sequence = 0
@@ -264,10 +272,17 @@ class BraidPublisher:
         return encode_record(values, 0, message.body)
 
     def send(self, encoded: Sequence[bytes]) -> None:
-        """Publish these now, as one batch."""
-        numbers = range(self._sequence + 1, self._sequence + len(encoded) + 1)
+        """Publish these now, as one batch for each publisher."""
+        first = self._sequence + 1
         self._sequence += len(encoded)
-        self._channel.offer(PublicationBatch.of(self._publisher, numbers, encoded))
+        if not self._publishers:
+            self._channel.offer(
+                PublicationBatch.of(self._publisher, range(first, self._sequence + 1), encoded)
+            )
+        else:
+            for number, record in enumerate(encoded, first):
+                name = f"{self._publisher}.{number % self._publishers}"
+                self._channel.offer(PublicationBatch.of(name, (number,), (record,)))
         self.flush()
 
     def flush(self) -> None:
