@@ -23,6 +23,7 @@ from braid_bench.brokers import (
     print_broker_report,
     rivals,
 )
+from braid_bench.brokers.clients.braid import Braid
 from braid_bench.brokers.clients.connection import RawSubscriber
 from braid_bench.brokers.contest import hold_scenario
 from braid_bench.brokers.goals import decide_broker_goals
@@ -267,6 +268,8 @@ def cell(scenario: str, **costs: float) -> dict[str, Any]:
 def test_goals_are_decided_from_the_cells() -> None:
     cells = [
         cell("one-to-one", braid=2.0, nats_server=1.0, rabbitmq_server=19.0),
+        cell("fan-in-1", braid=4.0),
+        cell("fan-in-250", braid=5.0),
         cell("one-to-fifty", braid=5.0, nats_server=5.0),
         cell("filtering-50000", braid=10.0, rabbitmq_server=5_000.0),
     ]
@@ -275,6 +278,7 @@ def test_goals_are_decided_from_the_cells() -> None:
         (2.0, True),
         (1.5, True),
         (None, None),
+        (1.25, True),
         (1.0, False),
         (9.5, False),
         (None, None),
@@ -297,6 +301,11 @@ def test_settings_name_known_scenarios_only() -> None:
     assert "filtering-50000" not in broker_settings_for(quick=True).scenarios
     with pytest.raises(ConfigurationError, match="one-to-fifty"):
         broker_settings_for(scenarios=["one-to-none"])
+
+
+def test_only_who_tells_publishers_apart_takes_part_in_fan_in() -> None:
+    assert SCENARIOS["fan-in-250"].left_out(Braid()) is None
+    assert all("apart" in (SCENARIOS["fan-in-250"].left_out(rival) or "") for rival in rivals())
 
 
 def test_there_are_four_rivals() -> None:
