@@ -2,6 +2,11 @@
 
 Distances are kept instead of places, in one sorted list for each side, so that the owner of a key is found
 by one search. In a network of few peers the same ones stand on both sides.
+
+In a small network a leaf set may be wider, so that everybody is in it and a message takes one hop: protocols
+for many peers do not scale down by themselves. A peer tells by its own leaf set: as long as both sides reach
+round the circle, it knows everybody. When they do not any more, the network has grown, and it goes back to
+its usual width; when that reaches round the circle, the network has shrunk.
 """
 
 from __future__ import annotations
@@ -32,14 +37,21 @@ class LeafSet:
         "distances_after",
         "distances_before",
         "half",
+        "half_large",
+        "half_small",
         "number",
         "own",
     )
 
-    def __init__(self, own: Contact, number: int, half: int) -> None:
+    def __init__(self, own: Contact, number: int, half: int, half_small: int = 0) -> None:
         self.own = own
         self.number = number
-        self.half = half
+        self.half_large = half
+        """The usual width of each side."""
+        self.half_small = max(half, half_small)
+        """The width in a small network."""
+        self.half = self.half_small
+        """The present width."""
         self.before: list[Contact] = []
         """Nearest first."""
         self.after: list[Contact] = []
@@ -56,6 +68,7 @@ class LeafSet:
         distances_after: list[int],
     ) -> None:
         """Take over both sides at once, nearest first."""
+        self.half = self.half_large
         self.before, self.distances_before = before, distances_before
         self.after, self.distances_after = after, distances_after
         self._measure()
@@ -94,8 +107,21 @@ class LeafSet:
             self.before, self.distances_before, contact, (self.number - number) & _MASK, self.half
         )
         if after or before:
+            self._fit()
             self._measure()
         return after or before
+
+    def _fit(self) -> None:
+        """Be as wide as the size of the network asks for."""
+        if self.half_small == self.half_large:
+            return
+        after, before = self.distances_after, self.distances_before
+        if not after or not before or after[-1] + before[-1] >= CIRCLE:
+            self.half = self.half_small
+        elif self.half > self.half_large and min(len(after), len(before)) >= self.half:
+            self.half = self.half_large
+            for side in (self.before, self.after, before, after):
+                del side[self.half :]
 
     def remove(self, address: Address) -> bool:
         """Strike out a peer; whether it was here."""
@@ -110,6 +136,7 @@ class LeafSet:
                     found = True
                     break
         if found:
+            self._fit()
             self._measure()
         return found
 

@@ -76,6 +76,9 @@ class PastrySettings:
 
     leaf_set: int = 16
     """Neighbours on the circle, on both sides together."""
+    full_up_to: int = 0
+    """In a network of up to so many peers all know each other, and a message takes one hop. Peers change
+    over by themselves as the network grows and shrinks. 0: never, as in the papers."""
     digit_bits: int = 4
     """The `b` of the paper: bits that one hop decides. More: fewer hops, larger tables."""
     beat_us: int | None = 5_000_000
@@ -99,6 +102,8 @@ class PastrySettings:
     def __post_init__(self) -> None:
         if self.leaf_set < 2 or self.leaf_set % 2:
             raise ConfigurationError(f"pastry: leaf_set is an even number from 2 up, not {self.leaf_set}")
+        if self.full_up_to < 0:
+            raise ConfigurationError(f"pastry: full_up_to is at least 0, not {self.full_up_to}")
         if self.digit_bits not in (1, 2, 4, 8):
             raise ConfigurationError(f"pastry: digit_bits is 1, 2, 4 or 8, not {self.digit_bits}")
         for name in ("silence_beats", "timeout_us", "grace_us", "tries", "forget_us"):
@@ -143,7 +148,7 @@ class Pastry:
         self._settings = settings = settings or PastrySettings()
         self.own = own if isinstance(own, Contact) else contact_of(own)
         self._number = number_of(self.own.id)
-        self.leaves = LeafSet(self.own, self._number, settings.leaf_set // 2)
+        self.leaves = LeafSet(self.own, self._number, settings.leaf_set // 2, settings.full_up_to // 2)
         self.table = RoutingTable(self._number, settings.digit_bits)
         self._resender = (
             Resender(turn, settings.timeout_us, settings.tries, settings.grace_us)
