@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 (its fields are read by their types)
-from typing import Literal
+from typing import Final, Literal
 
 from braid.errors import ConfigurationError, FilterError
 from braid.language import Filter
@@ -12,6 +12,9 @@ from braid.p2p.dht.pastry import PastrySettings
 from braid.p2p.dht.ring import RingSettings
 
 __all__ = ["PeerSettings"]
+
+# Up to so many peers all know each other: one hop costs less than the tables of more.
+FULL_UP_TO: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,7 @@ class PeerSettings:
     def pastry(self) -> PastrySettings:
         """How patient peers are with each other."""
         return PastrySettings(
+            full_up_to=FULL_UP_TO,
             beat_us=self.beat_us,
             timeout_us=self.timeout_us,
             grace_us=self.grace_us,
