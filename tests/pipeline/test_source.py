@@ -8,6 +8,7 @@ import pytest
 
 import braid
 import braid.spark
+from braid.server.access_file import new_token
 from tests.pipeline.source_network import running_broker
 
 if TYPE_CHECKING:
@@ -198,3 +199,34 @@ def test_shards_at_two_brokers_are_read_as_one_stream(registered: SparkSession, 
         assert sorted(each["n"] for each in table.collect()) == sorted(list(range(100)) * 3)
         sizes = [client.log_status("stream.0").next, other.log_status("stream.1").next]
         assert sum(sizes) == 300
+
+
+def test_tasks_need_no_more_than_the_right_to_replay(registered: SparkSession, tmp_path: Path) -> None:
+    tokens = {name: new_token() for name in ("etl", "executor", "stranger")}
+    for name, (token, _) in tokens.items():
+        (tmp_path / name).write_text(token)
+    grants = {
+        "etl": 'publish = "TRUE"\nsubscribe = "TRUE"',
+        "executor": 'replay = ["etl/orders"]',
+        "stranger": 'subscribe = "TRUE"',
+    }
+    access = tmp_path / "access.toml"
+    access.write_text(
+        "\n".join(
+            f'[principals.{name}]\n{grant}\ntokens = ["{tokens[name][1]}"]' for name, grant in grants.items()
+        )
+    )
+    settings = braid.ServerSettings.of(
+        broker_id="A", listen="127.0.0.1:0", data_dir=tmp_path / "broker", access=access
+    )
+    with (
+        braid.serve_sync(settings) as broker,
+        braid.connect_sync(broker.address, token=tokens["etl"][0]) as client,
+    ):
+        client.create_durable("orders", "n >= 0")
+        client.publish_batch([row(n) for n in range(20)], delivery="acknowledged").wait()
+        options = {"tokenFile": tmp_path / "etl", "executorTokenFile": tmp_path / "executor"}
+        assert read(registered, broker.address, **options).where("n < 5").count() == 5
+        options["executorTokenFile"] = tmp_path / "stranger"
+        with pytest.raises(Exception, match="there is no durable subscription 'etl/orders'"):
+            read(registered, broker.address, **options).count()

@@ -8,7 +8,7 @@ taken for the one that the query knows.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -37,6 +37,8 @@ class LogRange(InputPartition):
     first: int
     last: int
     secret: str | None = None
+    key: str = ""
+    """The whole name of the log, for tasks that are not its owner; empty where they are."""
 
 
 def place(status: DurableStatus, next_offset: int) -> dict[str, Any]:
@@ -105,5 +107,5 @@ def cut(ranges: Sequence[LogRange], rows_per_partition: int, partitions_max: int
             last = min(first + size - 1, each.last)
             # Only the row before the first piece is known by its epoch.
             epoch = each.epoch if first == each.first else ""
-            pieces.append(LogRange(each.broker, each.name, each.log_id, epoch, first, last, each.secret))
+            pieces.append(replace(each, epoch=epoch, first=first, last=last))
     return pieces

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from braid.errors import FilterError
@@ -54,6 +54,8 @@ _SOURCE = (
     "sampleRows",
     "connectTimeout",
     "pinDays",
+    "executorTokenFile",
+    "executorTokenEnv",
     *_CREDENTIALS,
 )
 _SINK = (
@@ -188,6 +190,8 @@ class SourceOptions:
     connect_timeout_s: float
     pin_s: float
     credentials: Credentials
+    task_credentials: Credentials | None
+    """What tasks show, where that is not what the driver shows: a right to replay these logs is enough."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -222,6 +226,7 @@ class SourceOptions:
             connect_timeout_s=asked.seconds("connectTimeout", 30.0),
             pin_s=asked.seconds("pinDays", 7.0) * 86_400,
             credentials=Credentials.of(asked),
+            task_credentials=_task_credentials(asked),
         )
 
     def places(self) -> list[tuple[str, str]]:
@@ -261,6 +266,16 @@ class SinkOptions:
             connect_timeout_s=asked.seconds("connectTimeout", 30.0),
             credentials=Credentials.of(asked),
         )
+
+
+def _task_credentials(asked: _Asked) -> Credentials | None:
+    file, variable = asked.text("executorTokenFile"), asked.text("executorTokenEnv")
+    if not file and not variable:
+        return None
+    if file and variable:
+        raise SourceError("give one of the options 'executorTokenFile' and 'executorTokenEnv', not both")
+    own = Credentials.of(asked)
+    return replace(own, token="", token_file=file, token_env=variable)
 
 
 def _brokers(asked: _Asked) -> tuple[str, ...]:

@@ -68,6 +68,14 @@ class Logs:
             return None
         return self._secrets.of(name, opened_secret(credentials))
 
+    def range(
+        self, broker: str, status: DurableStatus, epoch: str, first: int, last: int, log_id: str | None = None
+    ) -> LogRange:
+        """A range of a log, with what a task needs to read it."""
+        key = status.key if self.options.task_credentials is not None else ""
+        secret = self.secret(status.name)
+        return LogRange(broker, status.name, log_id or status.id, epoch, first, last, secret, key)
+
     def create(self) -> dict[str, DurableStatus]:
         """Have the logs, made where they are not there, and say where they stand."""
         options = self.options
@@ -139,10 +147,12 @@ def _read(
     if asked is not None and not {"_body", "_content_type"} & set(schema.names):
         columns = [field.name for field in attribute_fields(schema)]
     first, epoch = part.first, part.epoch
-    with connected(part.broker, options.credentials, options.connect_timeout_s) as client:
+    credentials = options.task_credentials or options.credentials
+    asked_name = part.key or part.name
+    with connected(part.broker, credentials, options.connect_timeout_s) as client:
         while True:
             replay = client.replay_records(
-                part.name,
+                asked_name,
                 first,
                 part.last,
                 filter=asked,
@@ -161,7 +171,7 @@ def _read(
             except RequestRefusedError as error:
                 if error.code != "trimmed" or options.fail_on_data_loss:
                     raise
-                oldest = client.log_status(part.name, secret=part.secret).first
+                oldest = client.log_status(asked_name, secret=part.secret).first
                 logger.warning(
                     "rows %d to %d of the log %r are lost, and the query goes on",
                     first,
@@ -202,9 +212,7 @@ class LogReader(DataSourceReader):
                         first = require_same(name, status, at, fail_on_data_loss=options.fail_on_data_loss)
                     if first < end:
                         epoch = status.epoch_at(first - 1)
-                        ranges.append(
-                            LogRange(broker, name, status.id, epoch, first, end - 1, logs.secret(name))
-                        )
+                        ranges.append(logs.range(broker, status, epoch, first, end - 1))
             finally:
                 logs.close()
         # Without a partition Spark would ask for one that cannot be read.
@@ -324,18 +332,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with as_sentences():
             logs = self._open()
             ranges = []
-            statuses: dict[str, DurableStatus] | None = None
+            statuses = logs.statuses()
             for broker, name in logs.places:
                 first, last = start[name]["next"], end[name]["next"] - 1
                 epoch = start[name].get("epoch", "")
-                if not self._options.fail_on_data_loss and first <= last:
-                    statuses = statuses or logs.statuses()
-                    if statuses[name].first > first:
-                        first, epoch = statuses[name].first, ""
+                status = statuses[name]
+                if not self._options.fail_on_data_loss and status.first > first:
+                    first, epoch = status.first, ""
                 if first <= last:
-                    ranges.append(
-                        LogRange(broker, name, end[name]["id"], epoch, first, last, logs.secret(name))
-                    )
+                    ranges.append(logs.range(broker, status, epoch, first, last, end[name]["id"]))
             return cut(ranges, self._options.rows_per_partition, self._options.max_partitions)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from braid.errors import ConfigurationError, FilterError
 from braid.language import Filter
 from braid.pipeline.source.errors import SourceError, as_sentences
+from braid.pipeline.source.functions import register_functions
 from braid.pipeline.source.options import SinkOptions, SourceOptions
 from braid.pipeline.source.reading import LogReader, Logs, LogStreamReader, PushingLogReader
 from braid.pipeline.source.schema import checked_schema, inferred_schema
@@ -75,11 +76,15 @@ class BraidSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `braid` known to a session, and let it push predicates down."""
+    """Make the format `braid`, `braid_matches` and `braid_matching` known to a session.
+
+    It also lets sources push predicates down.
+    """
     if not hasattr(spark, "dataSource"):
         raise ConfigurationError("this session knows no Python data sources; they need Spark 4.1 or newer")
     spark.conf.set(PUSH_DOWN, "true")
     spark.dataSource.register(BraidSource)
+    register_functions(spark)
 
 
 def stream(
