@@ -23,7 +23,7 @@ RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability peers sparkkills faultruns hostile docs clean
+.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability peers sparkkills faultruns shifts hostile docs clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -87,6 +87,9 @@ overload: $(VENV)/.stamp-everything ## small queues and too many publications on
 
 reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes, lost and full disks; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 30 --brokers 7 --clients 20 $(RELIABILITY)
+
+shifts: $(VENV)/.stamp-everything ## a SHIFT with a crash, a lost link or a delay at every step; minutes
+	@$(BIN)/python -m tests.sim.shift_faults
 
 peers: $(VENV)/.stamp-everything ## fifty real peers, ten of them killed at once; then a run that drops 0.1 % of messages
 	@$(BIN)/python -m tests.reliability.peers --peers 50 --processes 5

@@ -8,8 +8,9 @@ import pytest
 
 from braid.broker import events as told
 from braid.broker.access import AccessPolicy
-from braid.broker.composition import OF_ANYBODY, OF_PARTIES, Composition
+from braid.broker.composition import Composition
 from braid.broker.events import EVENTS, Events, MapChanged, Ready
+from braid.broker.message_table import OF_ANYBODY, OF_PARTIES
 from braid.broker.settings import BrokerSettings
 from braid.errors import LocalProtocolError
 

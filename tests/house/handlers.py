@@ -43,6 +43,7 @@ PARTS = {
     "Dialling": "Links",
     "LinkOperations": "Links",
     "Reachability": "Links",
+    "ShortcutLimits": "Reconfigurations",
     "LinkStates": "Mesh",
     "LoadReports": "Mesh",
     "SoftWords": "Mesh",

@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 __all__ = ["OWNERS", "stages_are_assigned_by_the_table", "steps_are_taken_by_their_owner"]
 
 # Where the one assignment is: the stage that a life begins in, and the one that the table says follows.
-ASSIGNERS = {("braid.broker.parties", "Party.__init__"), ("braid.broker.parties", "Party.step")}
+ASSIGNERS = {
+    ("braid.broker.parties", "Party.__init__"),
+    ("braid.broker.parties", "Party.step"),
+    ("braid.broker.operations", "Operation.step"),
+}
 
 # The steps of each life, and the modules that may name them: the table itself and its owner.
 OWNERS = {
-    "LinkStep": {"braid.broker.link_life", "braid.broker.links"},
+    "LinkStep": {"braid.broker.link_life", "braid.broker.links", "braid.broker.link_changes"},
+    "OperationStep": {
+        "braid.broker.operation_life",
+        "braid.broker.operations",
+        "braid.broker.reconfigurations",
+    },
     "ClientStep": {"braid.broker.client_life", "braid.broker.parties"},
     "SoftLinkStep": {"braid.broker.soft_link_life", "braid.broker.soft_links"},
 }

@@ -6,7 +6,18 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from braid.protocol.log import AppendRows, BeginEpoch, CreateLog, LogRow, Pin, PinRows, Retention
+from braid.protocol.log import (
+    AppendRows,
+    BeginEpoch,
+    CreateLog,
+    EndLink,
+    ForgetNeighbour,
+    KeepNeighbour,
+    LogRow,
+    Pin,
+    PinRows,
+    Retention,
+)
 from braid.runtime.store import SqliteStore
 from braid.runtime.store.sqlite import DATABASE_NAME
 
@@ -82,6 +93,7 @@ def test_a_file_of_version_2_gets_ids_and_pins(tmp_path: Path) -> None:
         store.apply([CreateLog("alice/log", "alice", "TRUE", "block", 7)])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
         connection.executescript(
+            "DROP TABLE ended_links;"
             "DROP TABLE pins; ALTER TABLE logs DROP COLUMN id; ALTER TABLE logs DROP COLUMN shard;"
             " ALTER TABLE logs DROP COLUMN shards; PRAGMA user_version = 2;"
         )
@@ -89,3 +101,18 @@ def test_a_file_of_version_2_gets_ids_and_pins(tmp_path: Path) -> None:
         assert store.state().logs[0].id.startswith("before-")
         store.apply([PinRows("alice/log", "job", 0, 10)])
         assert store.state().logs[0].pins == (Pin("job", 0, 10),)
+
+
+def test_a_file_of_version_3_gets_links_that_operations_have_ended(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        store.apply([KeepNeighbour("B", "h:1")])
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        connection.executescript("DROP TABLE ended_links; PRAGMA user_version = 3;")
+    ended = EndLink("B", 7, "C", "h:2", ("h:1", "h:3"))
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        store.apply([ForgetNeighbour("B"), ended])
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        assert store.state().neighbours == ()
+        assert store.state().ended == (ended,)
+        store.apply([KeepNeighbour("B", "h:1")])
+        assert store.state().ended == ()

@@ -62,7 +62,7 @@ class Completeness:
             complete = not unmet and unknown == link.unknown
             if complete == link.told_complete:
                 continue
-            if complete and self._tables.telling(link.name):
+            if complete and (link.handing_over or self._tables.telling(link.name)):
                 continue  # not everything has been said yet
             if link.agreed and link.channel.connected:
                 link.told_complete = complete

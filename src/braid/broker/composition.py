@@ -1,11 +1,12 @@
 """How the handlers of one broker are put together, and who hears of what.
 
-The tables can be read here: which handler gets which message from a client, a link or anybody, and which
-handlers hear of which internal event, in which order. All brokers have the same; nobody is attached later.
+The table can be read here: which handlers hear of which internal event, in which order. All brokers have the
+same; nobody is attached later. `message_table.py` says which handler gets which message.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker import events as told
@@ -23,79 +24,43 @@ from braid.broker.fair_queue import FairQueue
 from braid.broker.handshake import Handshake
 from braid.broker.identities import Acquaintances, Identities
 from braid.broker.invariants import Invariants
+from braid.broker.link_changes import MovableLinks
 from braid.broker.link_operations import LinkOperations
 from braid.broker.link_states import LinkStates
-from braid.broker.links import Links
 from braid.broker.liveness import Liveness, require_answers_taken
 from braid.broker.loads import LoadReports
 from braid.broker.maps import Maps
 from braid.broker.mesh import Mesh
+from braid.broker.message_table import handler_of
+from braid.broker.operations import Changing
 from braid.broker.operator import Operator
 from braid.broker.organising import Organising
-from braid.broker.parties import Client, Link, SoftLink
 from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
+from braid.broker.reconfigurations import Reconfigurations
 from braid.broker.reports import Reports, overlay_of, statistics_of
 from braid.broker.settling import Unsettled
+from braid.broker.shortcut_limits import ShortcutLimits
 from braid.broker.soft_links import SoftLinks
 from braid.broker.soft_words import SoftWords
 from braid.broker.streams import Streams
 from braid.broker.subscriptions import Subscriptions
+from braid.broker.table_moves import TableMoves
 from braid.broker.turn import Turn
-from braid.errors import RemoteProtocolError
 from braid.protocol.duplicates import DuplicateFilter
-from braid.protocol.messages import (
-    Acknowledge,
-    AcknowledgeDurable,
-    Acknowledgement,
-    Advertise,
-    Ask,
-    CreateDurable,
-    Done,
-    DropDurable,
-    Failed,
-    Goodbye,
-    Introduction,
-    LinkState,
-    Loads,
-    LogStatus,
-    Nearby,
-    Ping,
-    PinLog,
-    Pong,
-    PublishDiscarded,
-    PublishRefused,
-    Reach,
-    Refused,
-    Replay,
-    Separate,
-    Settled,
-    SoftWord,
-    StopReading,
-    Subscribe,
-    SubscribeDurable,
-    SyncBegin,
-    TablesComplete,
-    TablesIncomplete,
-    Unadvertise,
-    Unsubscribe,
-)
-from braid.protocol.organising import LinkRequest, TopologyNews
 from braid.routing import RoutingTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, TypeAlias
+    from typing import Any
 
-    from braid.broker.parties import Party
+    from braid.broker.parties import Link
     from braid.broker.settings import BrokerSettings
+    from braid.broker.snapshot import OperationSnapshot
     from braid.matching import Matcher
     from braid.protocol.log import StoreState
 
-    Handler: TypeAlias = Callable[[Any, Any], None]
-    Handlers: TypeAlias = Mapping[type, Callable[[Any], Handler]]
-
-__all__ = ["HEARERS", "OF_ANYBODY", "OF_PARTIES", "Composition"]
+__all__ = ["HEARERS", "Composition"]
 
 
 class Composition:
@@ -104,6 +69,7 @@ class Composition:
     __slots__ = (
         "acquaintances",
         "admission",
+        "changing",
         "completeness",
         "connections",
         "delegated",
@@ -117,17 +83,20 @@ class Composition:
         "identities",
         "incarnation",
         "invariants",
+        "limits",
         "link_states",
         "links",
         "liveness",
         "loads",
         "maps",
         "mesh",
+        "moves",
         "neighbours",
         "operator",
         "organising",
         "publish",
         "reachability",
+        "reconfigurations",
         "reports",
         "settings",
         "soft",
@@ -162,6 +131,7 @@ class Composition:
         self.unsettled = Unsettled()
         """What was routed along the tree and is waited for."""
         self.endings = Endings(self.turn, self.connections, self.events)
+        self.changing = Changing(settings.broker_id)
 
         self._make_links(seed, matcher)
         self._make_soft_links()
@@ -181,7 +151,8 @@ class Composition:
             settings.broker_id, turn, neighbours, self.tables, events, self.reachability.missing
         )
         self.completeness = Completeness(turn, neighbours, self.tables, self.reachability, events)
-        self.links = Links(
+        self.links = MovableLinks(
+            self.changing,
             self.incarnation,
             turn,
             self.connections,
@@ -212,6 +183,7 @@ class Composition:
             self.maps.addressable,
             self.maps.toward,
         )
+        self.limits = ShortcutLimits(turn, neighbours, self.soft, self.maps.surroundings, self.events)
         words = SoftWords(turn, neighbours, self.reachability, self.identities.new_session)
         self.mesh = Mesh(
             self.incarnation,
@@ -226,6 +198,7 @@ class Composition:
             words,
             self.events,
             lambda: self.completeness.ready,
+            self.limits.avoided,
         )
 
     def _make_doors(self, access: AccessPolicy) -> None:
@@ -301,6 +274,7 @@ class Composition:
             self.mesh.snapshot,
             self.durables.snapshot,
             self.subscriptions.installations.waiting,
+            self._operation,
         )
         operations = LinkOperations(
             turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
@@ -310,7 +284,6 @@ class Composition:
         if self.settings.topology.policy != "static":
             self.organising = Organising(turn, connections.parties, neighbours, seed)
             answers["topology"] = self.organising.report
-        self.operator = Operator(turn, answers, self.admission.reload)
         self.draining = Draining(
             turn,
             connections,
@@ -320,14 +293,35 @@ class Composition:
             self.soft,
             lambda: not self.publish.unrouted and self.durables.work.idle,
         )
+        self.moves = TableMoves(
+            self.tables, self.subscriptions.inform, self.subscriptions.installations.cancel
+        )
+        self.reconfigurations = Reconfigurations(
+            turn,
+            self.changing,
+            self.links,
+            self.tables,
+            self.moves,
+            self.limits,
+            self.events,
+            inform=self.subscriptions.inform,
+            unsubscribe=self.subscriptions.unsubscribe_link,
+            unadvertise=self.subscriptions.unadvertise_link,
+            drop_stale=self.subscriptions.drop_stale,
+            new_id=self.identities.new_session,
+            refusing=lambda: self.draining.begun,
+        )
+        later = {"reload": self.admission.reload, "reconfigure": self.reconfigurations.requests.ask}
+        self.operator = Operator(turn, answers, later)
         self.turns = FairQueue(
             turn,
-            handler=self._handler,
+            handler=partial(handler_of, self),
             batches=self.publish.arrived,
             subscribe_link=self.subscriptions.subscribe_link,
             changing=self.publish.ways.forget,
             check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
+            held=self.changing.held,
             guard=self.endings.guarded,
         )
         self.invariants = Invariants(
@@ -339,19 +333,13 @@ class Composition:
             self.soft,
             self.turns,
             self.draining,
+            self.changing,
         )
 
-    def _handler(self, party: Party, kind: type) -> Handler:
-        """Who handles this kind of message from a party.
-
-        Raises:
-            RemoteProtocolError: it makes no sense there.
-        """
-        special = OF_PARTIES.get(type(party), _OF_LINKS)
-        handler = OF_ANYBODY.get(kind) or special.get(kind)
-        if handler is None:
-            raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
-        return handler(self)
+    def _operation(self) -> tuple[OperationSnapshot | None, tuple[str, ...]]:
+        operation = self.changing.current
+        leaving = tuple(sorted(link.name for link in self.links.leaving))
+        return (operation.snapshot() if operation is not None else None), leaving
 
     def _has_subscribers(self) -> bool:
         return bool(self.durables.logs) or any(client.subscriptions for client in self.connections.clients)
@@ -378,7 +366,10 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
         lambda broker, event: broker.publish.ways.forget(),
         lambda broker, event: broker.turns.forget(event.connection),
     ),
-    told.LinkLost: (lambda broker, event: broker.links.lost(event),),
+    told.LinkLost: (
+        lambda broker, event: broker.links.lost(event),
+        lambda broker, event: broker.reconfigurations.link_lost(event),
+    ),
     told.SoftLinkEnded: (lambda broker, event: broker.mesh.ended(event),),
     told.ClientLeft: (
         lambda broker, event: broker.durables.client_left(event),
@@ -391,6 +382,7 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
     told.DialFailed: (
         lambda broker, event: broker.dialling.failed(event),
         lambda broker, event: broker.mesh.dial_failed(event),
+        lambda broker, event: broker.reconfigurations.dial_failed(event),
     ),
     # Links.
     told.LinkBegun: (
@@ -403,6 +395,7 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
         lambda broker, event: broker.maps.changed(event),
         lambda broker, event: broker.link_states.tell_neighbour(event),
         lambda broker, event: broker.subscriptions.synchronise(event),
+        lambda broker, event: broker.reconfigurations.link_begun(event),
     ),
     told.LinkOpening: (
         lambda broker, event: broker.subscriptions.drop_stale(event),
@@ -417,6 +410,19 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
         lambda broker, event: broker.link_states.changed(event),
     ),
     told.NeighbourGone: (lambda broker, event: broker.acquaintances.gone(event),),
+    # Operations.
+    told.Joined: (lambda broker, event: broker.reconfigurations.joined(event),),
+    told.JoinLost: (lambda broker, event: broker.reconfigurations.join_lost(event),),
+    told.PlaceChanged: (
+        lambda broker, event: broker.maps.place_changed(event),
+        lambda broker, event: broker.link_states.changed(event),
+    ),
+    told.PlaceEnded: (lambda broker, event: broker.acquaintances.ended(event),),
+    told.PublicationsHeld: (lambda broker, event: broker.turns.hold(event),),
+    told.PublicationsResumed: (
+        lambda broker, event: broker.turns.resume(event),
+        lambda broker, event: broker.publish.release_all(broker.connections.clients),
+    ),
     told.CopyStranded: (lambda broker, event: broker.delegated.stranded(event),),
     told.ReachChanged: (
         lambda broker, event: broker.subscriptions.links_changed(event),
@@ -460,68 +466,3 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
     told.SoftLinkLost: (lambda broker, event: broker.publish.back_to_the_tree(event),),
 }
 """Who hears of which event, in which order."""
-
-
-OF_ANYBODY: Handlers = {
-    Ping: lambda broker: broker.liveness.pinged,
-    Pong: lambda broker: _each_of(broker.liveness.answered, broker.loads.answered),
-    LinkState: lambda broker: broker.link_states.hear,
-    Settled: lambda broker: broker.turn.settled_apart,
-    Acknowledgement: lambda broker: broker.turn.acknowledged,
-    Goodbye: lambda broker: broker.endings.goodbye,
-    Refused: lambda broker: broker.endings.refused,
-}
-_OF_CLIENTS: Handlers = {
-    Subscribe: lambda broker: broker.subscriptions.subscribe_client,
-    Unsubscribe: lambda broker: broker.streams.unsubscribe,
-    Separate: lambda broker: broker.streams.separate,
-    Advertise: lambda broker: broker.subscriptions.advertise_client,
-    Unadvertise: lambda broker: broker.subscriptions.unadvertise_client,
-    SubscribeDurable: lambda broker: broker.durables.subscribe,
-    Acknowledge: lambda broker: broker.durables.acknowledge,
-    Replay: lambda broker: broker.durables.replay,
-    DropDurable: lambda broker: broker.durables.drop,
-    CreateDurable: lambda broker: broker.durables.owners.create,
-    LogStatus: lambda broker: broker.durables.owners.status,
-    AcknowledgeDurable: lambda broker: broker.durables.owners.acknowledge,
-    PinLog: lambda broker: broker.durables.owners.pin,
-    StopReading: lambda broker: broker.durables.stop,
-    Ask: lambda broker: broker.operator.ask,
-}
-_OF_SOFT_LINKS: Handlers = {
-    PublishDiscarded: lambda broker: broker.discards.further_on,
-    PublishRefused: lambda broker: broker.discards.further_on,
-}
-_OF_LINKS: Handlers = {
-    Unsubscribe: lambda broker: broker.subscriptions.unsubscribe_link,
-    Advertise: lambda broker: broker.subscriptions.advertise_link,
-    Unadvertise: lambda broker: broker.subscriptions.unadvertise_link,
-    Done: lambda broker: broker.subscriptions.done,
-    Failed: lambda broker: broker.subscriptions.failed,
-    SyncBegin: lambda broker: broker.links.sync_begins,
-    TablesComplete: lambda broker: broker.links.tables_complete,
-    TablesIncomplete: lambda broker: broker.links.tables_incomplete,
-    Reach: lambda broker: broker.links.reaches,
-    Nearby: lambda broker: broker.maps.hear_nearby,
-    Loads: lambda broker: broker.loads.hear,
-    Introduction: lambda broker: broker.acquaintances.introduced,
-    SoftWord: lambda broker: broker.handshake.heard_word,
-    TopologyNews: lambda broker: broker.organising.heard if broker.organising else _ignore,
-    LinkRequest: lambda broker: broker.organising.asked if broker.organising else _ignore,
-    **_OF_SOFT_LINKS,
-}
-OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
-
-
-def _ignore(party: Party, message: object) -> None:
-    """A broker that leaves the tree alone has nothing to say about it, and passes nothing on."""
-
-
-def _each_of(*handlers: Handler) -> Handler:
-    """Several who handle the same message, in this order."""
-
-    def handle(party: Any, message: Any) -> None:
-        for handler in handlers:
-            handler(party, message)
-
-    return handle

@@ -149,6 +149,11 @@ class Outstanding:
         else:
             announcement.confirm()
 
+    def inherit(self, other: Outstanding) -> None:
+        """Who waits for another neighbour waits for this one, which has its place, and its first session."""
+        line, other._line = other._line, []
+        self._line = [(None, announcement) for _, announcement in line] + self._line
+
     def _release_line(self) -> None:
         # A party that is released may advertise more, and wait for that.
         while self._line and (until := self._line[0][0]) is not None:

@@ -19,6 +19,9 @@ from braid.protocol import Frame, PublicationBatch
 from braid.protocol.inputs import (
     Closed,
     Drain,
+    Locked,
+    LockLost,
+    LockRefused,
     LogRead,
     Malformed,
     Opened,
@@ -56,6 +59,7 @@ class BrokerCore:
     __slots__ = (
         "_admission",
         "_calm",
+        "_changing",
         "_completeness",
         "_connections",
         "_delegated",
@@ -65,6 +69,7 @@ class BrokerCore:
         "_endings",
         "_handshake",
         "_invariants",
+        "_limits",
         "_link_states",
         "_links",
         "_liveness",
@@ -75,6 +80,7 @@ class BrokerCore:
         "_operator",
         "_organising",
         "_publish",
+        "_reconfigurations",
         "_reports",
         "_review_at_us",
         "_soft",
@@ -143,6 +149,9 @@ class BrokerCore:
         self._organising = parts.organising
         self._operator = parts.operator
         self._draining = parts.draining
+        self._changing = parts.changing
+        self._limits = parts.limits
+        self._reconfigurations = parts.reconfigurations
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
         self._invariants = parts.invariants
@@ -151,14 +160,19 @@ class BrokerCore:
         self._tidy_at_us: int | None = None
         self._calm = False
         """Whether nothing is to be done before the deadline but what messages ask for."""
-        self._links.remember((name, "") for name in settings.expected)
+        self._remember(neighbours, store)
+        if settings.flooding:
+            self._subscriptions.announce_anything()
+
+    def _remember(self, neighbours: Iterable[tuple[str, str]], store: StoreState | None) -> None:
+        """What was there before the last restart."""
+        self._links.remember((name, "") for name in self.settings.expected)
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours, dict(store.met_at))
+            self._links.restore(store.ended)
             for log in store.logs:
                 self._durables.restore(log)
-        if settings.flooding:
-            self._subscriptions.announce_anything()
 
     # The two doors.
 
@@ -191,7 +205,7 @@ class BrokerCore:
         if self._organising is not None:
             self._organising.observe(stimulus, effects)
         self._turn.deadline_us = self._next_deadline_us()
-        busy = self._links.holding or self._draining.begun or self._turns.waiting
+        busy = self._links.holding or self._draining.begun or self._turns.waiting or self._changing.active
         self._calm = not busy and self._tidy_at_us is None
         return effects
 
@@ -212,6 +226,11 @@ class BrokerCore:
         if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
             self._ways.forget()
             self._subscriptions.step()
+        if self._limits.active:
+            self._limits.look()
+        if self._changing.active:
+            self._ways.forget()
+            self._reconfigurations.look()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
 
@@ -230,6 +249,8 @@ class BrokerCore:
             self._durables.reading.was_read(stimulus)
         elif isinstance(stimulus, Reconfigured):
             self._admission.reconfigured(stimulus)
+        elif isinstance(stimulus, Locked | LockRefused | LockLost):
+            self._reconfigurations.requests.lock(stimulus)
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None
@@ -257,6 +278,7 @@ class BrokerCore:
             self._turns.due_us,
             self._handshake.next_refusal_us,
             self._organising.due_us if self._organising is not None else None,
+            self._reconfigurations.next_us,
             self._turn.now_us if self._subscriptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
@@ -354,6 +376,7 @@ class BrokerCore:
         if self._links.holding and any(link.down for link in self._links.links.values()):
             self._ways.forget()
         self._links.review_waiting()
+        self._links.review_leaving()
         self._completeness.tell()
         self._review_mesh(now_us)
         if self._draining.begun:

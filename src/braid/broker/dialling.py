@@ -77,6 +77,10 @@ class Dialling:
         for address in [each.address for each in self.neighbours.values() if each.broker_id == name]:
             self.forget(address)
 
+    def addresses_of(self, name: str) -> tuple[str, ...]:
+        """Where a broker is dialled."""
+        return tuple(each.address for each in self.neighbours.values() if each.broker_id == name)
+
     def appended_address(self, link: Link) -> str:
         """Where to dial a neighbour after a restart that our settings do not name; empty for others."""
         addresses = [each.address for each in self.neighbours.values() if each.broker_id == link.name]

@@ -17,6 +17,7 @@ from braid.errors import LocalProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from braid.broker.operations import Ended
     from braid.broker.parties import Client, Link, Party, SoftLink
     from braid.broker.settling import Pending
     from braid.broker.waiters import Waiter
@@ -40,6 +41,8 @@ __all__ = [
     "Hearer",
     "Installed",
     "InterestKnown",
+    "JoinLost",
+    "Joined",
     "LeftOut",
     "LinkBegun",
     "LinkLost",
@@ -49,6 +52,10 @@ __all__ = [
     "NeighbourGone",
     "NeighboursTold",
     "NotInstalled",
+    "PlaceChanged",
+    "PlaceEnded",
+    "PublicationsHeld",
+    "PublicationsResumed",
     "ReachChanged",
     "Ready",
     "SoftLinkEnded",
@@ -157,6 +164,50 @@ class LinkRemoved:
     """A link is no more, whatever the reason."""
 
     link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A broker has greeted for a link that an operation makes and has not decided on."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLost:
+    """The connection of such a link is over."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChanged:
+    """A broker hangs on another one than before, as an operation has decided."""
+
+    moving: str
+    old: str
+    new: str
+    address: str
+    """Where the new neighbour of this broker, if it has one, can be dialled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEnded:
+    """An operation has ended a link, which was dialled at these addresses."""
+
+    name: str
+    ended: Ended
+    dialled: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationsHeld:
+    """An operation begins: publications wait at the door."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationsResumed:
+    """Publications go their way again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +323,12 @@ Event: TypeAlias = (
     | TrackLost
     | LinkRemoved
     | NeighbourGone
+    | Joined
+    | JoinLost
+    | PlaceChanged
+    | PlaceEnded
+    | PublicationsHeld
+    | PublicationsResumed
     | CopyStranded
     | ReachChanged
     | Ready

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from braid.broker.events import PublicationsHeld, PublicationsResumed
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
 
@@ -122,6 +123,7 @@ class FairQueue:
         changing: Callable[[], None],
         check: Callable[[Party], None],
         busy: Callable[[Link], bool],
+        held: Callable[[Party, type], bool],
         guard: Callable[[int, Callable[[], None]], None],
     ) -> None:
         """
@@ -134,6 +136,7 @@ class FairQueue:
             check: complains about a party that asks for more than it takes.
             busy: whether a neighbour has yet to be told what its last messages lead to; until then what it
                 says next waits.
+            held: whether messages of a kind from a party wait until an operation is through.
             guard: runs something that a peer's mistake may end, which then ends that connection.
         """
         self._turn = turn
@@ -143,7 +146,12 @@ class FairQueue:
         self._changing = changing
         self._check = check
         self._busy = busy
+        self._held = held
         self._guard = guard
+        self.holding = False
+        """Whether an operation holds publications, and what changes tables, at the door."""
+        self._left: list[_Line] = []
+        """What clients have left behind that have gone meanwhile."""
         self.waiting: dict[int, _Line] = {}
         """Who stands in line, by connection."""
         self._neighbours: dict[int, _Line] = {}
@@ -173,7 +181,7 @@ class FairQueue:
         """Do one turn's worth of what stands in line."""
         budget = WORK_PER_TURN
         for connection in list(self._neighbours):
-            if budget > 0:
+            if budget > 0 and not self._waits(self._neighbours[connection]):
                 budget -= self._serve(connection, self._neighbours[connection], budget)
         ready = True
         while ready and budget > 0:
@@ -184,7 +192,7 @@ class FairQueue:
                 connection, line = next(iter(self._clients.items()))
                 self._clients.move_to_end(connection)
                 due_us = line.due_us
-                if due_us is not None and due_us <= self._turn.now_us:
+                if due_us is not None and due_us <= self._turn.now_us and not self._waits(line):
                     ready = True
                     budget -= self._serve(connection, line, min(budget, WORK_PER_CLIENT))
         self._find_due()
@@ -203,6 +211,23 @@ class FairQueue:
                     self._turn.tell_connection(party, Ping(now_us))
         self._find_due()
 
+    def hold(self, _: PublicationsHeld) -> None:
+        """An operation begins."""
+        self.holding = True
+        self._find_due()
+
+    def resume(self, _: PublicationsResumed) -> None:
+        """An operation is through here: what waited goes on, that of those who have gone first."""
+        self.holding = False
+        left, self._left = self._left, []
+        for line in left:
+            self._let_go(line)
+        self._find_due()
+
+    def _waits(self, line: _Line) -> bool:
+        """Whether a line stands still until an operation is through."""
+        return self.holding and bool(line.frames) and self._held(line.party, type(line.frames[0].body))
+
     def writable(self, connection: int) -> None:
         """One in line reads its answers again, or does not any more."""
         if connection in self.waiting:
@@ -219,14 +244,21 @@ class FairQueue:
         line = self.waiting.get(connection)
         self.forget(connection)
         if line is not None and isinstance(line.party, Client):
-            channel = line.party.channel
-            for kind, run in groupby(line.frames, key=_kind):
-                if kind is PublicationBatch:
-                    self._batches(line.party, list(run))
-                else:
-                    for frame in run:
-                        if frame.sequence:
-                            channel.accept(frame)
+            if self.holding:
+                self._left.append(line)
+            else:
+                self._let_go(line)
+
+    def _let_go(self, line: _Line) -> None:
+        """Route what a client has published that has gone."""
+        channel = line.party.channel
+        for kind, run in groupby(line.frames, key=_kind):
+            if kind is PublicationBatch:
+                self._batches(line.party, list(run))
+            else:
+                for frame in run:
+                    if frame.sequence:
+                        channel.accept(frame)
 
     # One party.
 
@@ -265,6 +297,8 @@ class FairQueue:
         for kind, run in _runs(frames):
             if party.connection is None:
                 return len(frames)  # something before has ended it
+            if self.holding and self._held(party, kind):
+                return handled
             if kind is PublicationBatch:
                 # Also those of a client that may not ask for anything now: publications have their share.
                 fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
@@ -339,10 +373,10 @@ class FairQueue:
 
     def _find_due(self) -> None:
         now_us = self._turn.now_us
-        if self._neighbours:
+        if any(not self._waits(line) for line in self._neighbours.values()):
             self.due_us = now_us
             return
-        times = [line.due_us for line in self._clients.values()]
+        times = [line.due_us for line in self._clients.values() if not self._waits(line)]
         self.due_us = min((max(now_us, due_us) for due_us in times if due_us is not None), default=None)
 
     @property

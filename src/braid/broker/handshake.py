@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
 from braid.broker.access_review import NOBODY, Admission, WrongTokens
-from braid.broker.links import NO_OFFER, Offer
+from braid.broker.offers import NO_OFFER, Offer
 from braid.broker.parties import Client
 from braid.broker.settings import checked_broker_id
 from braid.errors import (
@@ -151,6 +151,7 @@ class Handshake:
                 proofs=self._mesh.proofs(opened.dialled) if soft else self._identities.proofs(meant),
                 ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
                 returned=self._identities.returned(meant),
+                operation=offer.operation,
             )
             self._turn.effect(Send(opened.connection, [Frame(0, hello)]))
 

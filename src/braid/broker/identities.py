@@ -15,14 +15,14 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
-from braid.protocol.log import ForgetNeighbour, KeepNeighbour
+from braid.protocol.log import EndLink, ForgetNeighbour, KeepNeighbour
 from braid.protocol.messages import Hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from braid.broker.dialling import Dialling
-    from braid.broker.events import InterestKnown, NeighbourGone
+    from braid.broker.events import InterestKnown, NeighbourGone, PlaceEnded
     from braid.broker.parties import Link
     from braid.protocol.log import StoreOperation, StoreState
     from braid.protocol.messages import Introduction, Welcome
@@ -157,6 +157,11 @@ class Acquaintances:
         self._identities.take_ticket(link.name, message.ticket)
         if self._identities.learn(link.name, message.key):
             self._keep_neighbour(link)
+
+    def ended(self, event: PlaceEnded) -> None:
+        """An operation has ended a link: after a restart it is not to be, whatever the settings say."""
+        ended = event.ended
+        self._keep(EndLink(event.name, ended.epoch, ended.place, ended.address, event.dialled))
 
     def gone(self, event: NeighbourGone) -> None:
         """A neighbour is none any more: another may have its name."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from braid.broker.draining import Draining
     from braid.broker.durable_logs import DurableLogs
     from braid.broker.fair_queue import FairQueue
-    from braid.broker.links import Links
+    from braid.broker.link_changes import MovableLinks
+    from braid.broker.operations import Changing
     from braid.broker.parties import Party
     from braid.broker.soft_links import SoftLinks
     from braid.broker.subscriptions import Subscriptions
@@ -39,12 +40,13 @@ class Invariants:
         self,
         turn: Turn,
         connections: Connections,
-        links: Links,
+        links: MovableLinks,
         subscriptions: Subscriptions,
         durables: DurableLogs,
         soft: SoftLinks,
         turns: FairQueue,
         draining: Draining,
+        changing: Changing,
     ) -> None:
         self._turn = turn
         self._connections = connections
@@ -54,6 +56,7 @@ class Invariants:
         self._soft = soft
         self._turns = turns
         self._draining = draining
+        self._changing = changing
 
     def violations(self) -> list[str]:
         """What is wrong; nothing if all is well."""
@@ -74,11 +77,13 @@ class Invariants:
             self._logs,
             self._lines,
             self._deadlines,
+            self._operation,
         )
         return [found for invariant in invariants for found in invariant()]
 
     def _parties(self) -> list[Party]:
-        return [*self._links.links.values(), *self._soft.all(), *self._connections.clients]
+        links = (*self._links.links.values(), *self._links.leaving, *self._links.joining.values())
+        return [*links, *self._soft.all(), *self._connections.clients]
 
     # Parties and connections.
 
@@ -196,7 +201,7 @@ class Invariants:
     # Tables and those who wait.
 
     def _tables(self) -> Iterator[str]:
-        known = set(self._subscriptions.tables.links)
+        known = set(self._subscriptions.tables.links) - self._changing.leaving
         if known != self._links.links.keys():
             yield f"tables know the links {sorted(known)}, there are {sorted(self._links.links)}"
 
@@ -244,6 +249,22 @@ class Invariants:
                     yield f"{client} reads the log {key}, which does not know it"
         if self._durables.unsafe_bytes < 0 or (self._durables.work.idle and self._durables.unsafe_bytes):
             yield f"{self._durables.unsafe_bytes} bytes are on their way to a store that has nothing to do"
+
+    # Operations.
+
+    def _operation(self) -> Iterator[str]:
+        operation = self._changing.current
+        if operation is not None and operation.over:
+            yield f"{operation} is over and still under way"
+        if self._changing.paused != self._turns.holding:
+            yield "an operation holds publications at the door, and the door does not know it, or does not"
+        if operation is None and (self._changing.leaving or self._changing.dialled or self._links.joining):
+            yield "an operation is over and has left something behind"
+        for link in self._links.leaving:
+            if link.stage is not LinkStage.LEAVING or self._links.links.get(link.name) is link:
+                yield f"{link} is leaving, and is not"
+        for name in self._changing.ended.keys() & self._links.links.keys():
+            yield f"the link to {name} was ended, and is there"
 
     # FairQueue and time.
 

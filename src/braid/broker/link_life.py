@@ -25,6 +25,7 @@ class LinkStage(Stage):
     HELD = "it has said so, and has yet to confirm the advertisements that it was told"
     OPEN = "the interest of everybody behind it is known: publications cross it"
     RETIRING = "this broker has said goodbye and waits for the end of the connection"
+    LEAVING = "another link has taken its place; what was sent over it is being settled"
     GONE = "no neighbour any more"
 
 
@@ -39,6 +40,7 @@ class LinkStep(Step):
     GOODBYE = "this broker says goodbye, because it stops"
     DISCONNECTED = "the connection has ended"
     FORGOTTEN = "too much waits for the session to go on"
+    REPLACED = "an operation has put another link in its place"
     REMOVED = "the neighbour has left, has moved, or was given up"
     STRAYED = (
         "something happened that this table does not know: a mistake of ours, after which it begins anew"
@@ -71,11 +73,21 @@ LINK_LIFE = Life(
         (_STAGE.OPEN, _STEP.INCOMPLETE): _STAGE.SYNCING,
         (_STAGE.OPEN, _STEP.GOODBYE): _STAGE.RETIRING,
         (_STAGE.OPEN, _STEP.DISCONNECTED): _STAGE.SUSPENDED,
+        (_STAGE.SYNCING, _STEP.REPLACED): _STAGE.LEAVING,
+        (_STAGE.HELD, _STEP.REPLACED): _STAGE.LEAVING,
+        (_STAGE.OPEN, _STEP.REPLACED): _STAGE.LEAVING,
+        (_STAGE.LEAVING, _STEP.DISCONNECTED): _STAGE.GONE,
+        (_STAGE.LEAVING, _STEP.GOODBYE): _STAGE.GONE,
         (_STAGE.RETIRING, _STEP.DISCONNECTED): _STAGE.SUSPENDED,
         (_STAGE.RETIRING, _STEP.REMOVED): _STAGE.GONE,
         # One that an operator gave up after the goodbye.
         (_STAGE.GONE, _STEP.DISCONNECTED): _STAGE.GONE,
-        **{(stage, _STEP.STRAYED): _STAGE.DOWN for stage in _STAGE if stage is not _STAGE.GONE},
+        **{
+            (stage, _STEP.STRAYED): _STAGE.DOWN
+            for stage in _STAGE
+            if stage not in (_STAGE.LEAVING, _STAGE.GONE)
+        },
+        (_STAGE.LEAVING, _STEP.STRAYED): _STAGE.GONE,
         (_STAGE.GONE, _STEP.STRAYED): _STAGE.GONE,
     },
 )

@@ -24,7 +24,7 @@ happens to the link then is decided here.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from braid.broker.confirmations import when_confirmed
 from braid.broker.events import (
@@ -37,6 +37,7 @@ from braid.broker.events import (
     ReachChanged,
 )
 from braid.broker.link_life import LinkStage, LinkStep
+from braid.broker.offers import Offer
 from braid.broker.parties import Link
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
@@ -67,23 +68,7 @@ if TYPE_CHECKING:
     from braid.protocol.messages import Hello, Reach, Refused
     from braid.routing import RoutingTables
 
-__all__ = ["NO_OFFER", "Links", "Offer"]
-
-
-class Offer(NamedTuple):
-    """What the greeting of a broker that dials says of a link that may be there already."""
-
-    session: str = ""
-    """The session that could go on."""
-    received: int = 0
-    """How far it has come here."""
-    reach: frozenset[str] = frozenset()
-    """The brokers that can be reached through us."""
-    expected: str = ""
-    """Who should be at the address that was dialled; empty if that is not known."""
-
-
-NO_OFFER = Offer()
+__all__ = ["Links"]
 
 
 class Links:
@@ -220,7 +205,7 @@ class Links:
                 raise RequestRefusedError("there is a connection between us already", "double")
             self._replace(known)
         try:
-            self._reachability.require_no_loop(hello.name, hello.brokers)
+            self._require_no_loop(hello.name, hello.brokers)
         except RequestRefusedError:
             self._moved(hello.name)
             raise
@@ -289,7 +274,7 @@ class Links:
                 return None
             self._replace(known)
         try:
-            self._reachability.require_no_loop(welcome.name, welcome.brokers)
+            self._require_no_loop(welcome.name, welcome.brokers)
         except RequestRefusedError:
             self._moved(welcome.name)
             self.tell_reach()
@@ -322,8 +307,10 @@ class Links:
                 self._moved(refusal.name)
             self.tell_reach()
 
+    def _require_no_loop(self, name: str, brokers: Iterable[str]) -> None:
+        self._reachability.require_no_loop(name, brokers)
+
     def _require_other(self, name: str) -> None:
-        """Refuse to be our own neighbour."""
         if name == self._settings.broker_id:
             raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")
 
@@ -397,6 +384,7 @@ class Links:
         if gone:
             return
         link.behind = frozenset()
+        link.placed = False
         # Brokers behind it that subscribe now cannot say so.
         link.told_complete = False
         self.tell_reach()
@@ -476,6 +464,7 @@ class Links:
         """Its interest is known now: of what was kept for it, what it wants can go."""
         self._events.tell(LinkOpening(link))
         self._step(link, LinkStep.CONFIRMED)
+        link.placed = False
         for care in link.channel.refilter(partial(self._wanted, link)):
             self._turn.settlement.settle(care, link)
         self._turn.caught_up(link)
@@ -536,7 +525,7 @@ class Links:
     def reaches(self, link: Link, message: Reach) -> None:
         """A neighbour says whom it connects us to, and which links are missing there."""
         if link.behind != {link.name, *message.brokers}:  # often only what is missing has changed
-            self._reachability.require_no_loop(link.name, message.brokers)
+            self._require_no_loop(link.name, message.brokers)
         self._reachability.heard(link, message.brokers, message.missing)
         self.tell_reach()
 

@@ -20,7 +20,7 @@ from braid.routing import HERE, Anchor, Place, Surroundings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from braid.broker.events import Event, Events, LinkBegun, LinkOpening, LinkRemoved
+    from braid.broker.events import Event, Events, LinkBegun, LinkOpening, LinkRemoved, PlaceChanged
     from braid.broker.parties import Party
     from braid.broker.reachability import Reachability
     from braid.broker.turn import Turn
@@ -78,6 +78,11 @@ class Maps:
     def lose(self, event: LinkRemoved) -> None:
         """A neighbour is none any more."""
         self.surroundings.lose(event.link.name)
+        self.changed()
+
+    def place_changed(self, event: PlaceChanged) -> None:
+        """A broker hangs on another one, as an operation has decided; neighbours hear of it from here."""
+        self.surroundings.rehang(event.moving, event.old, event.new, event.address)
         self.changed()
 
     def hear_nearby(self, link: Link, message: Nearby) -> None:

@@ -66,6 +66,7 @@ class Mesh:
         words: prove that a soft link is this broker's.
         events: tells others what has changed.
         ready: whether this broker knows enough to be linked to.
+        avoided: whether a shortcut to a broker must not be used while an operation runs.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Mesh:
         words: SoftWords,
         events: Events,
         ready: Callable[[], bool],
+        avoided: Callable[[str], bool],
     ) -> None:
         settings = turn.settings
         self.strategy = settings.strategy
@@ -107,6 +109,7 @@ class Mesh:
         self._words = words
         self._events = events
         self._ready = ready
+        self._avoided = avoided
         self._planner = self._new_planner()
         # One for both: every empty set that is made is another one.
         self._candidates = self._wanted = frozenset[str]()
@@ -177,9 +180,10 @@ class Mesh:
         if paths is None or not known:
             self.working = None
         else:
-            real = {soft.name for soft in self._soft.usable(overlay)}
+            real = {soft.name for soft in self._soft.usable(overlay) if not self._avoided(soft.name)}
             # A broker that was tried may have become a neighbour since.
             candidates = self._candidates - real - set(overlay.neighbours)
+            candidates -= {broker for broker in candidates if self._avoided(broker)}
             self.working = WorkingMap(overlay, {*overlay.neighbours, *real, *candidates}, candidates)
         self._forwarding.use(self.working, paths)
         self.delegations.forget()

@@ -23,8 +23,6 @@ __all__ = ["Operator"]
 
 # What only looks, and is not worth a line in the audit log.
 _REPORTS = frozenset({"overlay", "statistics", "peer"})
-# Answered later than the others: files have to be read.
-_RELOAD = "reload"
 # What an answer takes in a frame beside its text.
 ANSWER_BYTES = 64
 
@@ -36,32 +34,32 @@ class Operator:
         self,
         turn: Turn,
         topics: Mapping[str, Callable[[Mapping[str, str]], Any]],
-        reload: Callable[[Client, Ask], None],
+        later: Mapping[str, Callable[[Client, Ask], None]],
     ) -> None:
         """
         Args:
             turn: where answers go.
             topics: who answers which question.
-            reload: reads files again, and answers later.
+            later: who answers which question when something has been done that takes a while.
         """
         self._turn = turn
         self.topics = dict(topics)
         """Who answers which question."""
-        self._reload = reload
+        self._later = later
 
     def ask(self, client: Client, message: Ask) -> None:
         """Answer one question."""
         topic = message.topic
         try:
             answer = self.topics.get(topic)
-            if answer is None and topic != _RELOAD:
-                known = ", ".join(sorted((*self.topics, _RELOAD)))
+            if answer is None and topic not in self._later:
+                known = ", ".join(sorted((*self.topics, *self._later)))
                 raise RequestRefusedError(f"there is no topic {topic!r}; there are {known}", "unknown")
             client.principal.require_operate(topic)
             if topic not in _REPORTS:
                 self._audit(client, message, "asked for")
             if answer is None:
-                self._reload(client, message)
+                self._later[topic](client, message)
                 return
             text = msgspec.json.encode(answer(message.arguments)).decode()
             size, size_max = len(text.encode()) + ANSWER_BYTES, client.channel.frame_bytes_max

@@ -147,12 +147,14 @@ class Link(Party):
         "behind",
         "dialled",
         "elsewhere",
+        "handing_over",
         "incarnation",
         "latest",
         "met",
         "missing",
         "named",
         "outstanding",
+        "placed",
         "reaches",
         "reaches_digests",
         "round_trip_us",
@@ -168,7 +170,7 @@ class Link(Party):
     )
 
     LIFE = LINK_LIFE
-    CONNECTED = frozenset({LinkStage.SYNCING, LinkStage.HELD, LinkStage.OPEN})
+    CONNECTED = frozenset({LinkStage.SYNCING, LinkStage.HELD, LinkStage.OPEN, LinkStage.LEAVING})
 
     stage: LinkStage
 
@@ -203,6 +205,11 @@ class Link(Party):
         """The brokers that can be reached through it while it is up, itself included."""
         self.missing: tuple[str, ...] = ()
         """The links behind it that are missing, as it says."""
+        self.handing_over = False
+        """Whether an operation has put it here and has not brought everything that it is to be told."""
+        self.placed = False
+        """Whether an operation has put it in the place of another link and it has not been open yet: who is
+        behind it is known from there."""
         self.elsewhere = False
         """Whether others have said, since it was last connected, that it is behind another neighbour."""
         self.told_reach: tuple[str, ...] = ()
@@ -240,7 +247,7 @@ class Link(Party):
     @property
     def holding(self) -> bool:
         """Whether publications are held for it, because the interest behind it is not known for sure."""
-        return self.stage not in (LinkStage.OPEN, LinkStage.GONE)
+        return self.stage not in (LinkStage.OPEN, LinkStage.LEAVING, LinkStage.GONE)
 
     @property
     def current(self) -> bool:

@@ -214,7 +214,7 @@ class Publications:
 
     def release(self, client: Client) -> None:
         """Route what was kept, as soon as everybody knows that it may come."""
-        if not client.unrouted or not self._links.ready:
+        if not client.unrouted or not self._links.accepting:
             return
         try:
             expected = self._expected(client, client.unrouted)
@@ -231,7 +231,8 @@ class Publications:
 
     def expected(self, event: AnythingExpected) -> None:
         """Everybody knows that anything may be published here."""
-        self._route_kept(event.client)
+        if self._links.accepting:
+            self._route_kept(event.client)
 
     def _route_kept(self, client: Client) -> None:
         kept, client.unrouted = client.unrouted, []

@@ -22,6 +22,10 @@ class Readiness(Protocol):
         """Whether publications of clients are accepted."""
 
     @property
+    def accepting(self) -> bool:
+        """Whether they are routed now, and do not wait until an operation is through."""
+
+    @property
     def holding(self) -> int:
         """How many links hold publications back, because the interest behind them is not known."""
 

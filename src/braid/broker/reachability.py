@@ -67,7 +67,7 @@ class Reachability:
             if link is besides:
                 continue
             names.update(dict.fromkeys(link.missing))
-            if not link.channel.connected or not (link.current or link.missing):
+            if not link.channel.connected or not (link.current or link.missing or link.placed):
                 names[f"{self._broker_id} to {link.name}"] = None
         names.update((f"{self._broker_id} to {address}", None) for address in self.unmet())
         return tuple(sorted(names)[:MISSING_MAX])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from braid.broker.dialling import Dialling
     from braid.broker.parties import Link, Party
     from braid.broker.questions import Readiness
-    from braid.broker.snapshot import MeshSnapshot, StoreSnapshot, WaitSnapshot
+    from braid.broker.snapshot import MeshSnapshot, OperationSnapshot, StoreSnapshot, WaitSnapshot
     from braid.broker.soft_links import SoftLinks
     from braid.broker.turn import Turn
     from braid.routing import RoutingTables
@@ -41,6 +41,7 @@ class Reports:
         mesh: what the planning of soft links reports.
         store: what durable logs report.
         waiting: who waits for the network to know something.
+        operation: what is being changed, and the links that are leaving.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Reports:
         mesh: Callable[[], MeshSnapshot],
         store: Callable[[], StoreSnapshot],
         waiting: Callable[[], Iterator[WaitSnapshot]],
+        operation: Callable[[], tuple[OperationSnapshot | None, tuple[str, ...]]],
     ) -> None:
         self._settings = turn.settings
         self._incarnation = incarnation
@@ -69,10 +71,12 @@ class Reports:
         self._mesh = mesh
         self._store = store
         self._waiting = waiting
+        self._operation = operation
 
     def snapshot(self) -> BrokerSnapshot:
         """What there is now."""
         tables = self._tables.statistics()
+        operation, leaving = self._operation()
         links = []
         for name, link in sorted(self._links.items()):
             numbers = tables.links.get(name)
@@ -125,6 +129,8 @@ class Reports:
             mesh=self._mesh(),
             store=self._store(),
             waiting=tuple(self._waiting()),
+            operation=operation,
+            leaving=leaving,
         )
 
 
@@ -159,6 +165,8 @@ def overlay_of(broker: BrokerSnapshot) -> dict[str, Any]:
         "withheld": dict(sorted(reasons.most_common(REASONS_MAX))),
         "waiting": [asdict(wait) for wait in broker.waiting],
         "unreached": list(broker.unreached),
+        "operation": asdict(broker.operation) if broker.operation is not None else None,
+        "leaving": list(broker.leaving),
     }
 
 

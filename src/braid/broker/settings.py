@@ -113,6 +113,10 @@ class BrokerSettings:
     recovery_us_max: int = 5_000_000
     """How long a started broker waits for its neighbours' tables before it accepts publications.
     Acknowledged publications for neighbours known from before wait for them without limit."""
+    operation_us_max: int = 10_000_000
+    """How long a change of the tree, such as a SHIFT, may take before it is decided; publications are held at
+    its brokers meanwhile. Beyond it everything stays as it was. Higher: slow links and long queues are waited
+    for, longer pauses at the worst."""
     durable_window_bytes: int = 1024 * 1024
     """Rows of one durable subscription sent ahead of what its client has taken in."""
     durable_tail_bytes: int = 4 * 1024 * 1024

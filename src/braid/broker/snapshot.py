@@ -18,6 +18,7 @@ __all__ = [
     "LinkSnapshot",
     "LogSnapshot",
     "MeshSnapshot",
+    "OperationSnapshot",
     "SoftLinkSnapshot",
     "StoreSnapshot",
     "WaitSnapshot",
@@ -127,6 +128,20 @@ class WaitSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperationSnapshot:
+    """The operation that changes links of this broker."""
+
+    id: str
+    kind: str
+    path: tuple[str, ...]
+    epoch: int
+    stage: str
+    """Where it is in its life, as `docs/lives.md` draws it."""
+    paused: bool
+    """Whether publications are held at the door."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
     """One broker."""
 
@@ -148,3 +163,7 @@ class BrokerSnapshot:
     store: StoreSnapshot
     waiting: tuple[WaitSnapshot, ...]
     """Who waits for the network to know something."""
+    operation: OperationSnapshot | None = None
+    """What is being changed; None if nothing is."""
+    leaving: tuple[str, ...] = ()
+    """Links that others have taken the place of, and that are not settled yet."""

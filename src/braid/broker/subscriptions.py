@@ -224,7 +224,7 @@ class Subscriptions:
             self._turn.fail(client, message.request, error)
             return
         client.advertised.remove(message.key)
-        self._inform(self.tables.unadvertise([f"{client.key}/{message.key}"]))
+        self.inform(self.tables.unadvertise([f"{client.key}/{message.key}"]))
         self._done(client, message.request)
 
     def client_left(self, event: ClientLeft) -> None:
@@ -250,7 +250,7 @@ class Subscriptions:
         for link in list(self._dropping):
             self._drop_some(link)
         if self.tables.unfinished:
-            self._inform(self.tables.step())
+            self.inform(self.tables.step())
             for name in [name for name in self._until_told if not self.tables.telling(name)]:
                 for waiter in self._until_told.pop(name):
                     self._answer_neighbour(waiter)
@@ -264,11 +264,11 @@ class Subscriptions:
         """
         leaving = self._leaving[-LEAVING_PER_STEP:]
         del self._leaving[-LEAVING_PER_STEP:]
-        self._inform(self.tables.unsubscribe(leaving))
+        self.inform(self.tables.unsubscribe(leaving))
         if not leaving and self._leaving_advertisements:
             leaving = self._leaving_advertisements[-LEAVING_PER_STEP:]
             del self._leaving_advertisements[-LEAVING_PER_STEP:]
-            self._inform(self.tables.unadvertise(leaving))
+            self.inform(self.tables.unadvertise(leaving))
 
     # Those who waited.
 
@@ -332,7 +332,7 @@ class Subscriptions:
         )
         tells = self.tables.subscribe(items, link.name, link=True, anchors=anchors)
         link.stale_subscriptions.difference_update(message.key for message in messages)
-        self._inform(tells)
+        self.inform(tells)
         for message in messages:
             if message.key.startswith(self._own):
                 self._done(link, message.request)
@@ -354,7 +354,7 @@ class Subscriptions:
     def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
         """A neighbour takes a subscription back."""
         self.installations.cancel(message.key, link.name)
-        self._inform(self.tables.unsubscribe([message.key], origin=link.name))
+        self.inform(self.tables.unsubscribe([message.key], origin=link.name))
         self._done(link, message.request)
 
     def advertise_link(self, link: Link, message: Advertise) -> None:
@@ -372,7 +372,7 @@ class Subscriptions:
 
     def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
         """A neighbour takes an advertisement back."""
-        self._inform(self.tables.unadvertise([message.key], origin=link.name))
+        self.inform(self.tables.unadvertise([message.key], origin=link.name))
         self._done(link, message.request)
 
     def done(self, link: Link, message: Done) -> None:
@@ -429,7 +429,7 @@ class Subscriptions:
         if self._far:
             # It may see further than in the last one, or less far.
             self.tables.reanchor(link.name)
-        self._inform(self.tables.tell_anew(link.name))
+        self.inform(self.tables.tell_anew(link.name))
         link.outstanding.session_begun()
 
     def mark_stale(self, link: Link) -> None:
@@ -446,7 +446,7 @@ class Subscriptions:
             self.installations.cancel(key, link.name)
         self._dropping[link] = sorted(link.stale_subscriptions, reverse=True)
         self._drop_some(link)
-        self._inform(self.tables.unadvertise(sorted(link.stale_advertisements), origin=link.name))
+        self.inform(self.tables.unadvertise(sorted(link.stale_advertisements), origin=link.name))
         link.stale_advertisements = set()
 
     def _drop_some(self, link: Link) -> None:
@@ -455,7 +455,7 @@ class Subscriptions:
         going = [key for key in reversed(keys[-LEAVING_PER_STEP:]) if key in link.stale_subscriptions]
         del keys[-LEAVING_PER_STEP:]
         link.stale_subscriptions.difference_update(going)
-        self._inform(self.tables.unsubscribe(going, origin=link.name))
+        self.inform(self.tables.unsubscribe(going, origin=link.name))
         if not keys:
             del self._dropping[link]
 
@@ -465,23 +465,23 @@ class Subscriptions:
         self._dropping.pop(link, None)
         for key in self.tables.from_link(link.name)[0]:
             self.installations.cancel(key, link.name)
-        self._inform(self.tables.remove_link(link.name))
+        self.inform(self.tables.remove_link(link.name))
 
     # For everybody.
 
     def install(self, installation: Installation, filter: Filter, destination: Hashable) -> None:
         """Add a subscription of a client here."""
-        self._inform(self.tables.subscribe([(installation.key, filter)], destination, link=False))
+        self.inform(self.tables.subscribe([(installation.key, filter)], destination, link=False))
         self.installations.begin(installation)
 
     def retarget(self, key: str, filter: Filter, destination: Hashable) -> None:
         """Give what a subscription of a client here gets to another destination."""
-        self._inform(self.tables.subscribe([(key, filter)], destination, link=False))
+        self.inform(self.tables.subscribe([(key, filter)], destination, link=False))
 
     def withdraw(self, key: str) -> None:
         """Remove a subscription of a client here."""
         self.installations.cancel(key, None)
-        self._inform(self.tables.unsubscribe([key]))
+        self.inform(self.tables.unsubscribe([key]))
 
     def announce_anything(self, client: Client | None = None) -> None:
         """Tell everybody, once, that anything may be published here; a client may wait for that."""
@@ -502,7 +502,8 @@ class Subscriptions:
         if party.connection is not None or isinstance(party, Link):
             self._turn.tell(party, Done(request, text, list(missing)))
 
-    def _inform(self, tells: Iterable[Tell]) -> None:
+    def inform(self, tells: Iterable[Tell]) -> None:
+        """Tell neighbours what they have to know."""
         moved: list[Installation] = []
         current: dict[Link, bool] = {}
         for tell in tells:
@@ -553,11 +554,11 @@ class Subscriptions:
 
     def _answer_when_known(self, tells: Iterable[Tell], waiter: Waiter, but: Link | None = None) -> None:
         """Tell who waits once every link knows all advertisements it was told so far."""
-        self._inform(tells)
+        self.inform(tells)
         links = [link for link in self._links.values() if link is not but]
         for link in links:
             # One that has begun anew and is not complete has not asked everybody behind it either.
-            if not link.complete:
+            if not (link.complete or link.placed):
                 self._events.tell(TrackLost(link))
         when_confirmed([link for link in links if not self._given_up(link)], waiter, self._events)
 

@@ -31,6 +31,7 @@ __all__ = [
     "Note",
     "Pause",
     "Persist",
+    "Progress",
     "ReadLog",
     "Reload",
     "Send",
@@ -126,6 +127,18 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """A change of the network has come to another phase at this machine: a row of the trace."""
+
+    operation: str
+    """What is being changed, such as `shift`."""
+    id: str
+    phase: str
+    """A stage of its life; `paused` and `resumed` say since when and until when publications waited here."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reload:
     """Read access file and certificates again, then say `Reconfigured`."""
 
@@ -197,6 +210,7 @@ Effect: TypeAlias = (
     | ReadLog
     | SweepStore
     | Note
+    | Progress
     | Reload
     | Neighbours
     | Lock

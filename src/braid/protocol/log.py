@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braid.errors import ConfigurationError, StoreError
 from braid.protocol.epochs import EpochHistory
+from braid.protocol.kept_neighbours import EndLink, ForgetNeighbour, KeepNeighbour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +34,7 @@ __all__ = [
     "CreateLog",
     "DeleteLog",
     "DropRows",
+    "EndLink",
     "ForgetNeighbour",
     "ForgetPublishers",
     "KeepNeighbour",
@@ -172,25 +174,6 @@ class PinRows:
     expires_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeepNeighbour:
-    """Remember a neighbouring broker, or its new address."""
-
-    broker_id: str
-    address: str
-    key: str = ""
-    """By which it can be told from others who use its name."""
-    met_at: str = ""
-    """The address where it was met: it is dialled there if it cannot show that it knows the key."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetNeighbour:
-    """Forget a neighbouring broker; one that is not known is forgotten already."""
-
-    broker_id: str
-
-
 StoreOperation: TypeAlias = (
     CreateLog
     | KeepSecret
@@ -203,6 +186,7 @@ StoreOperation: TypeAlias = (
     | PinRows
     | KeepNeighbour
     | ForgetNeighbour
+    | EndLink
 )
 
 
@@ -266,6 +250,8 @@ class StoreState:
     """Where neighbours were met, in the same order."""
     secret: str = ""
     """What the machine's own keys are made from; empty where a store keeps none."""
+    ended: tuple[EndLink, ...] = ()
+    """The links that operations have ended, in the order of the ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +363,7 @@ def check_operations(
         return planned[name]
 
     for operation in operations:
-        if isinstance(operation, KeepNeighbour | ForgetNeighbour):
+        if isinstance(operation, KeepNeighbour | ForgetNeighbour | EndLink):
             continue
         bounds = plan(operation.name)
         if isinstance(operation, CreateLog):
@@ -492,6 +478,7 @@ class MemoryStore:
         self._secret = secret
         self._logs: dict[str, _MemoryLog] = {}
         self._neighbours: dict[str, KeepNeighbour] = {}
+        self._ended: dict[str, EndLink] = {}
 
     def apply(self, operations: Sequence[StoreOperation]) -> None:
         """Do all operations in their order, or none of them."""
@@ -524,6 +511,9 @@ class MemoryStore:
                         self._logs[name].pins[consumer] = Pin(consumer, offset, expires_at_us)
                 case KeepNeighbour(broker_id=broker_id):
                     self._neighbours[broker_id] = operation
+                    self._ended.pop(broker_id, None)
+                case EndLink(broker_id=broker_id):
+                    self._ended[broker_id] = operation
                 case ForgetNeighbour(broker_id=broker_id):
                     self._neighbours.pop(broker_id, None)
 
@@ -554,6 +544,7 @@ class MemoryStore:
             tuple((name, kept.key) for name, kept in sorted(self._neighbours.items()) if kept.key),
             tuple((name, kept.met_at) for name, kept in sorted(self._neighbours.items()) if kept.met_at),
             self._secret,
+            tuple(ended for _, ended in sorted(self._ended.items())),
         )
 
     def sweep(self, now_us: int, rows_max: int = SWEEP_ROWS_MAX) -> Sweep:

@@ -14,6 +14,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from braid.protocol.changes import (
+    AvoidShortcuts,
+    ChangeAbort,
+    ChangeCommit,
+    ChangeDone,
+    ChangeFinish,
+    ChangeReady,
+    ChangeRequest,
+    ShortcutsAvoided,
+    UseShortcuts,
+)
 from braid.protocol.organising import LinkRequest, TopologyNews
 
 if TYPE_CHECKING:
@@ -105,6 +116,8 @@ class Hello(_Message, tag=1, frozen=True):
     """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
     returned: dict[str, str] = {}
     """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
+    operation: str = ""
+    """For a link that an operation makes: the id of that operation, which both ends take part in."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -135,6 +148,10 @@ class Refused(_Message, tag=3, frozen=True):
     reason: str
     name: str = ""
     """Where two brokers have a connection already: who refuses a second one."""
+    place: str = ""
+    """Where an operation has ended this link: the broker in whose place there is a link now."""
+    address: str = ""
+    """Where that broker can be dialled."""
 
 
 class Goodbye(_Message, tag=4, frozen=True):
@@ -550,6 +567,15 @@ Message: TypeAlias = (
     | PinLog
     | TopologyNews
     | LinkRequest
+    | ChangeRequest
+    | ChangeReady
+    | ChangeCommit
+    | ChangeDone
+    | ChangeFinish
+    | ChangeAbort
+    | AvoidShortcuts
+    | ShortcutsAvoided
+    | UseShortcuts
 )
 
 UNSEQUENCED = (

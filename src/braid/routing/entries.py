@@ -68,6 +68,20 @@ class Entries:
         self._by_origin.setdefault(origin, {})[key] = None
         return entry
 
+    def rename(self, old: Hashable, new: Hashable) -> list[tuple[str, Entry]]:
+        """What came from one origin came from another; returns those entries, with the new origin."""
+        keys = self._by_origin.pop(old, {})
+        moved: list[tuple[str, Entry]] = []
+        for key in keys:
+            entry = self._entries[key]
+            anchor = entry.anchor
+            destination = Anchored(str(new), anchor.broker, anchor.exact) if anchor.broker else new
+            entry = self._entries[key] = entry._replace(origin=new, destination=destination)
+            moved.append((key, entry))
+        if keys:
+            self._by_origin.setdefault(new, {}).update(keys)
+        return moved
+
     def pop(self, key: str) -> Entry:
         """Remove the entry under a key."""
         entry = self._entries.pop(key)

@@ -92,6 +92,8 @@ class Neighbour:
         """Subscriptions that it was told for the sake of advertisements that are gone."""
         self.again: dict[str, None] = {}
         """Subscriptions that it was told in an earlier session and has to be told in this one."""
+        self.muted = False
+        """Whether it is to hear of nothing that is new, until it is known which entries are its own."""
 
     # What it offers.
 
@@ -132,6 +134,8 @@ class Neighbour:
         """Remove what is there of `removed`, and add (with anchors); the answer is what it must hear."""
         entries = self._entries[kind]
         gone = [key for key in removed if key in entries]
+        if self.muted:
+            added = ()
         if not gone and not added:
             return []
         change = entries.change(gone, added)

@@ -84,9 +84,47 @@ class Surroundings:
     def lose(self, neighbour: str) -> None:
         """The link is no more, and everything behind it is out of sight."""
         if self._heard.pop(neighbour, None) is not None:
-            del self._told[neighbour], self._wishes[neighbour]
-            self._stale.pop(neighbour, None)
+            for known in (self._told, self._wishes, self._stale):
+                known.pop(neighbour, None)
             self._changed()
+
+    def rehang(self, moving: str, old: str, new: str, address: str) -> None:
+        """A broker, with what hangs on it, hangs on `new` instead of `old`, as an operation has decided.
+
+        Neighbours say the same in a while. Until then what hangs there stays in sight.
+
+        Args:
+            moving: the broker; this one, or one that lies behind a neighbour.
+            old: what it hung on.
+            new: what it hangs on.
+            address: where `new` can be dialled, or `moving` if this is `new`.
+        """
+        if self.centre == moving:
+            heard = self._heard.pop(old, {})
+            heard[new] = Place(new, self.centre, address)
+            heard[old] = Place(old, new, heard[old].address if old in heard else "")
+            self._heard.setdefault(new, {}).update(heard)
+            for known in (self._told, self._wishes, self._stale):
+                known.pop(old, None)
+        else:
+            before = next((each for each, heard in self._heard.items() if moving in heard), None)
+            behind: dict[str, Place] = {}
+            if before is not None:
+                behind = _behind(self._heard[before], moving)
+                for broker in behind:
+                    del self._heard[before][broker]
+                if before == moving:
+                    self.lose(moving)
+            if new == self.centre:
+                behind[moving] = Place(moving, self.centre, address)
+                self._heard[moving] = {**behind, **self._heard.get(moving, {})}
+            else:
+                toward = next((each for each, heard in self._heard.items() if new in heard), None)
+                if toward is not None:
+                    if moving in behind:
+                        behind[moving] = behind[moving]._replace(before=new)
+                    self._heard[toward].update(behind)
+        self._changed()
 
     def hear(self, neighbour: str, added: Iterable[Place], removed: Iterable[str]) -> None:
         """A neighbour says what has changed behind it.
@@ -171,3 +209,17 @@ class Surroundings:
         removed = sorted(told.keys() - present.keys())
         self._told[neighbour] = present
         return SurroundingsChange(added, removed) if added or removed else None
+
+
+def _behind(heard: dict[str, Place], broker: str) -> dict[str, Place]:
+    """A broker and those behind it, as one neighbour has told of them."""
+    found = {broker: heard[broker]}
+    for place in heard.values():  # the nearer ones come first, but not always
+        chain = [place]
+        while chain[-1].broker not in found and (before := heard.get(chain[-1].before)) is not None:
+            if before in chain:
+                break
+            chain.append(before)
+        if chain[-1].broker in found:
+            found.update((each.broker, each) for each in chain)
+    return found

@@ -23,6 +23,7 @@ from braid.language.filters import Filter
 from braid.matching.matcher import Matcher, OwnMatching
 from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.entries import Entries, Entry
+from braid.routing.movable_tables import MovableTables, unanchored
 from braid.routing.multipath import Anchored
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
@@ -51,7 +52,7 @@ class RoutingStatistics(NamedTuple):
     links: dict[str, LinkStatistics]
 
 
-class RoutingTables:
+class RoutingTables(MovableTables):
     """The routing state of one broker.
 
     Every method that changes it returns what neighbours must be told, in an order that is safe for a
@@ -109,15 +110,17 @@ class RoutingTables:
         """The neighbours, as a live view."""
         return self._neighbours.keys()
 
-    def add_link(self, link: str) -> list[Tell]:
-        """A new neighbour is told all advertisements; nothing happens if it is there already."""
+    def add_link(self, link: str, *, muted: bool = False) -> list[Tell]:
+        """A new neighbour is told all advertisements, or (`muted`) nothing for now; nothing happens if it is
+        there already."""
         if link in self._neighbours:
             return []
         if self._subscriptions.from_origin(link) or self._advertisements.from_origin(link):
             raise LocalProtocolError(f"{link!r} is a local destination; a link needs another name")
         neighbour = self._neighbours[link] = Neighbour(link, self._agenda)
+        neighbour.muted = muted
         return neighbour.change(
-            Kind.ADVERTISEMENT, [], _unanchored(self._advertisements.items_elsewhere(link))
+            Kind.ADVERTISEMENT, [], unanchored(self._advertisements.items_elsewhere(link))
         )
 
     def remove_link(self, link: str) -> list[Tell]:
@@ -281,7 +284,7 @@ class RoutingTables:
         tells = self._hear(origin, fresh)
         for neighbour in self._neighbours.values():
             if neighbour.link != origin:
-                tells += neighbour.change(Kind.ADVERTISEMENT, [], _unanchored(fresh.items()))
+                tells += neighbour.change(Kind.ADVERTISEMENT, [], unanchored(fresh.items()))
         return tells
 
     def _advertise_again(self, key: str, filter: Filter, origin: Hashable) -> list[Tell]:
@@ -311,7 +314,7 @@ class RoutingTables:
         universal_before = neighbour.wants_everything
         for key, filter in filters.items():
             neighbour.hear(key, filter)
-        if universal_before:
+        if universal_before or neighbour.muted:
             return []
         if neighbour.wants_everything:
             met = self._subscriptions.items_elsewhere(origin)
@@ -536,11 +539,6 @@ class RoutingTables:
         if link != (origin in self._neighbours):
             problem = "is not a link; add_link comes first" if link else "is a link, not a local destination"
             raise LocalProtocolError(f"the origin {origin!r} {problem}")
-
-
-def _unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, Anchor]]:
-    """Advertisements have no anchor: they are told of wherever they come from."""
-    return [(key, filter, HERE) for key, filter in items]
 
 
 def _taken(line: dict[str, None]) -> list[str]:

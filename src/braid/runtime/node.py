@@ -28,6 +28,7 @@ from braid.protocol.effects import (
     Note,
     Pause,
     Persist,
+    Progress,
     ReadLog,
     Reload,
     Send,
@@ -339,6 +340,9 @@ class Node:
             self._log.log(_LEVELS[effect.level], effect.what, extra={"fields": dict(effect.fields)})
             if effect.audit and self._audit is not None:
                 self._audit(effect)
+        elif isinstance(effect, Progress):
+            fields = {"operation": effect.operation, "id": effect.id, "phase": effect.phase}
+            self._log.info("reconfiguration", extra={"fields": {**fields, "detail": effect.detail}})
         elif isinstance(effect, Pause):
             connection = self._connections.get(effect.connection)
             if connection is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from braid.client.inbox import CLASSES
 from braid.protocol import PublicationBatch, encode_frames
-from braid.protocol.effects import Greeted, Send
+from braid.protocol.effects import Greeted, Progress, Send
 from braid.protocol.inputs import Closed, Received
 from braid.protocol.messages import (
     CreateDurable,
@@ -127,6 +127,10 @@ class NodeTracing:
         for effect in effects:
             if type(effect) is Send:
                 self._sent(effect, at_us)
+            elif type(effect) is Progress:
+                self._writer.reconfiguration(
+                    at_us, effect.operation, effect.id, effect.phase, self._broker, effect.detail
+                )
         if type(stimulus) is Closed:
             self._closed(stimulus, at_us)
         if at_us - self._sampled_at_us >= SAMPLE_US:

@@ -21,6 +21,7 @@ from braid.protocol.effects import (
     Note,
     Pause,
     Persist,
+    Progress,
     ReadLog,
     Reload,
     Send,
@@ -218,6 +219,8 @@ class Host(Endpoint):
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Note):
             self._network.noted(self, effect)
+        elif isinstance(effect, Progress):
+            self._network.progressed(self, effect)
         elif isinstance(effect, Persist | ReadLog | SweepStore):
             self._store_later(effect)
         elif isinstance(effect, Close):

@@ -15,7 +15,7 @@ from braid.sim.pipe import Pipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from braid.protocol.effects import Dial, Note, Unlock
+    from braid.protocol.effects import Dial, Note, Progress, Unlock
     from braid.sim.checkers import Checkers
     from braid.sim.directory import LockDirectory
     from braid.sim.models import LinkModel
@@ -67,6 +67,8 @@ class Network:
         """The last warnings and errors of machines: when, whose, and what."""
         self.on_note: Callable[[int, str, Note], None] | None = None
         """Told of every note of every machine, as it is made."""
+        self.on_progress: Callable[[int, str, Progress], None] | None = None
+        """Told of every step of a change of the network, at each machine."""
         self.sampler: Sampler | None = None
         self.watcher: Checkers | None = None
         """The checkers, if they are to watch."""
@@ -253,6 +255,11 @@ class Network:
         elif isinstance(effect, Lock):
             refusal = LockRefused(effect.token, "there is no directory to keep locks in", temporary=False)
             self.loop.schedule(self.loop.now_us, self._failed, (host, host.lives, refusal))
+
+    def progressed(self, host: Host, progress: Progress) -> None:
+        """A change of the network has come to another phase at a machine."""
+        if self.on_progress is not None:
+            self.on_progress(self.loop.now_us, host.name, progress)
 
     def noted(self, host: Host, note: Note) -> None:
         """A machine has something worth a line."""

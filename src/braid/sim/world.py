@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from braid.protocol import Machine
     from braid.protocol.codec import Vocabulary
+    from braid.protocol.effects import Progress
     from braid.sim.full_client import FullClient
     from braid.sim.loop import Occurrence
     from braid.sim.samples import Load
@@ -94,6 +95,7 @@ class World(Faults):
             self.checkers.look_up = self.oracle.look_up
         if trace is not None:
             self.sampler = Sampler(trace)
+            self.on_progress = self._trace_progress
         self._sample_us = sample_us
         self._sampled_at_us = 0
         self._sampling = False
@@ -306,6 +308,12 @@ class World(Faults):
             self.oracle.look_up()
         if self._sampling:
             self._take_samples()
+
+    def _trace_progress(self, at_us: int, name: str, progress: Progress) -> None:
+        if self.trace is not None:
+            self.trace.reconfiguration(
+                at_us, progress.operation, progress.id, progress.phase, name, progress.detail
+            )
 
     def _validate(self, _: object) -> None:
         for endpoint in self.endpoints.values():

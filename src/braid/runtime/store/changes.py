@@ -18,6 +18,7 @@ from braid.protocol.log import (
     CreateLog,
     DeleteLog,
     DropRows,
+    EndLink,
     ForgetNeighbour,
     ForgetPublishers,
     KeepNeighbour,
@@ -94,6 +95,13 @@ class Changes:
                         "INSERT OR REPLACE INTO neighbours (broker_id, address, key, met_at)"
                         " VALUES (?, ?, ?, ?)",
                         (broker_id, address, key, met_at),
+                    )
+                    self._connection.execute("DELETE FROM ended_links WHERE broker_id = ?", (broker_id,))
+                case EndLink(broker_id=broker_id, epoch=epoch, place=place, address=address, dialled=dialled):
+                    self._connection.execute(
+                        "INSERT OR REPLACE INTO ended_links (broker_id, epoch, place, address, dialled)"
+                        " VALUES (?, ?, ?, ?, ?)",
+                        (broker_id, epoch, place, address, "\n".join(dialled)),
                     )
                 case ForgetNeighbour(broker_id=broker_id):
                     self._connection.execute("DELETE FROM neighbours WHERE broker_id = ?", (broker_id,))

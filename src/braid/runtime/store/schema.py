@@ -20,7 +20,7 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # Files from this version on are brought up to date when they are opened.
 SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
@@ -49,6 +49,17 @@ PINS = """
         row_offset INTEGER NOT NULL,
         expires_at_us INTEGER NOT NULL,
         PRIMARY KEY (log, consumer)
+    ) WITHOUT ROWID
+    """
+
+# Links that operations have ended; addresses are one to a line.
+ENDED_LINKS = """
+    CREATE TABLE ended_links (
+        broker_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        place TEXT NOT NULL,
+        address TEXT NOT NULL,
+        dialled TEXT NOT NULL
     ) WITHOUT ROWID
     """
 
@@ -117,6 +128,7 @@ TABLES = (
         met_at TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID
     """,
+    ENDED_LINKS,
     IDENTITY,
 )
 
@@ -196,11 +208,13 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     if version < 2:
         _bring_to_version_2(connection)
-    connection.execute(PINS)
-    connection.execute("ALTER TABLE logs ADD COLUMN id TEXT NOT NULL DEFAULT ''")
-    for column, usual in (("shard", 0), ("shards", 1)):
-        connection.execute(f"ALTER TABLE logs ADD COLUMN {column} INTEGER NOT NULL DEFAULT {usual}")
-    connection.execute("UPDATE logs SET id = 'before-' || lower(hex(randomblob(8)))")
+    if version < 3:
+        connection.execute(PINS)
+        connection.execute("ALTER TABLE logs ADD COLUMN id TEXT NOT NULL DEFAULT ''")
+        for column, usual in (("shard", 0), ("shards", 1)):
+            connection.execute(f"ALTER TABLE logs ADD COLUMN {column} INTEGER NOT NULL DEFAULT {usual}")
+        connection.execute("UPDATE logs SET id = 'before-' || lower(hex(randomblob(8)))")
+    connection.execute(ENDED_LINKS)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from braid.errors import StoreError
 from braid.protocol.log import (
     SWEEP_ROWS_MAX,
+    EndLink,
     LogRow,
     LogState,
     Pin,
@@ -166,6 +167,9 @@ class SqliteStore:
             neighbours = connection.execute(
                 "SELECT broker_id, address, key, met_at FROM neighbours ORDER BY broker_id"
             ).fetchall()
+            ended = connection.execute(
+                "SELECT broker_id, epoch, place, address, dialled FROM ended_links ORDER BY broker_id"
+            ).fetchall()
             (secret,) = connection.execute("SELECT secret FROM identity").fetchone()
             return StoreState(
                 tuple(
@@ -182,6 +186,10 @@ class SqliteStore:
                 tuple((broker_id, key) for broker_id, _, key, _ in neighbours if key),
                 tuple((broker_id, met_at) for broker_id, _, _, met_at in neighbours if met_at),
                 secret,
+                tuple(
+                    EndLink(broker_id, epoch, place, address, tuple(dialled.split()))
+                    for broker_id, epoch, place, address, dialled in ended
+                ),
             )
 
     def sweep(self, now_us: int, rows_max: int = SWEEP_ROWS_MAX) -> Sweep:

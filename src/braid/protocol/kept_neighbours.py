@@ -1,0 +1,41 @@
+"""What does a machine have its store remember of its neighbours?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["EndLink", "ForgetNeighbour", "KeepNeighbour"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepNeighbour:
+    """Remember a neighbouring broker, or its new address."""
+
+    broker_id: str
+    address: str
+    key: str = ""
+    """By which it can be told from others who use its name."""
+    met_at: str = ""
+    """The address where it was met: it is dialled there if it cannot show that it knows the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNeighbour:
+    """Forget a neighbouring broker; one that is not known is forgotten already."""
+
+    broker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndLink:
+    """Remember that an operation has ended the link to a broker, until that is kept as a neighbour again."""
+
+    broker_id: str
+    epoch: int
+    """That of the operation: later ones have a greater one."""
+    place: str
+    """The broker in whose place there is a link now."""
+    address: str
+    """Where that can be dialled."""
+    dialled: tuple[str, ...] = ()
+    """Where the broker was dialled: settings may say so still, and are overridden."""
