@@ -9,6 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import braid
+from braid.p2p.dht.messages import (
+    Confirmed,
+    Goodbye,
+    Join,
+    Leaves,
+    Numbered,
+    Pong,
+    Routed,
+    Row,
+    RowRequest,
+    Suspicion,
+)
+from braid.p2p.dmm.messages import Beacon, Content, Entry, Find, Multicast, Update
+from braid.protocol import Frame, encode_frames
+from braid.protocol.datagrams import PEER_VERSION, Datagram, PeerHello
 from braid.server import peer_settings
 from tests.runtime.certificates import Authority
 
@@ -199,7 +214,10 @@ async def test_who_may_be_a_peer_the_access_file_says(tmp_path: Path) -> None:
             await receipt
         a.reload()  # the link between a broker and its peers outlives it
         await delivered_at_last(bob, wanted, 6)
-        assert (await bob.ask("peer"))["joined"] is True
+        report = await alice.ask("peer")
+        assert report["joined"] is True
+        assert report["holds"]["subscriptions"] == 1
+        assert report["from_peers"] > 0
 
 
 async def test_mutual_tls_between_peers(tmp_path: Path) -> None:
@@ -342,3 +360,48 @@ async def test_a_gateway_lets_cross_what_it_is_told_to() -> None:
         found = {each[3] for each in await ids_until(peers, 3)}
         assert found == {2, 3, 300}
         assert {each[3] for each in await ids_until(brokers, 3)} == {1, 2, 3}
+
+
+async def test_a_lying_peer_harms_nobody() -> None:
+    """It is let in, and then says whatever makes no sense; those who are honest go on."""
+    async with AsyncExitStack() as stack:
+        peers = Peers(stack)
+        a, b = await peers.add(2)
+        alice, bob = await peers.client(a), await peers.client(b)
+        wanted = await alice.subscribe("price > 0 AND symbol = 'A'")
+        network = (await alice.ask("peer"))["network"]
+        for messages in HOSTILE:
+            _, writer = await asyncio.open_connection("127.0.0.1", a.port)
+            hello = PeerHello(PEER_VERSION, network, "127.0.0.1:9")
+            writer.write(encode_frames([Frame(0, hello), Frame(0, Datagram(messages))]))  # type: ignore[arg-type]
+            await writer.drain()
+            writer.close()
+        heard = -1
+        while heard < len(HOSTILE) - 1:
+            report = await alice.ask("peer")
+            heard = report["datagrams"]["heard"] + report["datagrams"]["refused"]
+        for _ in range(60):
+            await bob.publish({"price": 5, "symbol": "A"})
+            try:
+                assert (await wanted.get(0.5))["price"] == 5
+            except TimeoutError:
+                continue
+            break
+        else:
+            raise AssertionError("nothing arrives any more")
+        assert a.ready
+        assert b.ready
+
+
+HOSTILE: list[list[Any]] = [
+    [Routed(b"short", Beacon([]))],
+    [Join("not an address at all"), Join("127.0.0.1:9", 10**9), Row(["", "x" * 5_000]), RowRequest(-7)],
+    [RowRequest(10**12), Leaves(["?"] * 500, True, True), Goodbye(["127.0.0.1:1"]), Suspicion("nobody")],
+    [Pong(-1), Pong(2**62), Numbered(-5, Beacon([("no space", 1)])), Confirmed(2**60)],
+    [Update("number=price", [Entry("e", "not a filter (", 0)], [], 1)],
+    [Update("nonsense", [Entry("e", "price > 1", 99)], ["?"], -1, True, True)],
+    [Beacon([("number=price", "0", 7), ("?", "", 3)])],
+    [Find("number=price", "0101x", 99, -1, 5, Content("p#1", -4, {"price": "x"}, 0), "nowhere")],
+    [Multicast("number=price", Content("p#1", 1, {"price": 2**63}, 0))],
+    [Multicast("", Content("", 0, {}, 0))],
+]

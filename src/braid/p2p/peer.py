@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from braid.errors import LocalProtocolError
+from braid.errors import LocalProtocolError, RemoteProtocolError
 from braid.p2p.dht.messages import dht_messages
 from braid.protocol.codec import Vocabulary
 from braid.protocol.effects import Drained
@@ -32,6 +32,10 @@ __all__ = ["Peer", "peer_vocabulary"]
 # A message that ends here may lead to another one that does, such as on the way up a tree of regions: some
 # hundred levels with some dozen entries. More than this is a circle.
 DELIVERIES_MAX: Final = 100_000
+
+
+# What comes of values that fit the types of a message and mean nothing, such as a key that is too short.
+NONSENSE: Final = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError)
 
 
 def peer_vocabulary(application_messages: Sequence[type[msgspec.Struct]]) -> Vocabulary:
@@ -78,8 +82,13 @@ class Peer:
         if isinstance(stimulus, Heard):
             sender = stimulus.sender
             for message in stimulus.messages:
-                if not dht.heard(sender, message, now_us):
-                    self.application.received(sender, message, now_us)
+                try:
+                    if not dht.heard(sender, message, now_us):
+                        self.application.received(sender, message, now_us)
+                except NONSENSE as error:
+                    raise RemoteProtocolError(
+                        f"a {type(message).__name__} of {sender} makes no sense: {error!r}"
+                    ) from error
         elif isinstance(stimulus, Drain):
             self.application.leaving(now_us)
             dht.leave(now_us)
@@ -119,5 +128,9 @@ class Peer:
             if not deliveries:
                 return
             key, message, sender = deliveries.popleft()
-            self.application.deliver(key, message, sender, now_us)
+            try:
+                self.application.deliver(key, message, sender, now_us)
+            except NONSENSE as error:
+                # It may have come by others, who are not to blame.
+                self._turn.note("warning", "message left out", sender=sender, error=repr(error))
         raise LocalProtocolError(f"{DELIVERIES_MAX:,} messages led to each other at {self.dht.own.address}")

@@ -204,7 +204,7 @@ class Peering:
             "algorithm": self.settings.algorithm,
             "schema": sorted(name for name, _ in self._schema.dimensions),
             "neighbours": [contact.address for contact in self._dht.neighbours(16)],
-            "subscriptions": len(self.machine.dmm.subscriptions),
+            "holds": self.machine.dmm.statistics(),
             "to_peers": self.machine.to_peers,
             "from_peers": self.machine.from_peers,
             "refused": self.machine.refused,
