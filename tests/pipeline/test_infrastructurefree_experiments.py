@@ -118,7 +118,8 @@ def test_times_of_warming_up_and_recovery() -> None:
     assert recovery_s(steady) == 0.0
     hurt = [(second, 0.7 if 0 <= second < 20 else ratio) for second, ratio in steady]
     assert recovery_s(hurt) == 20.0
-    assert recovery_s([*hurt, (100.0, 0.9)]) == 105.0
+    assert recovery_s([*hurt, (100.0, 0.9), (105.0, 1.0)]) == 105.0
+    assert recovery_s([*hurt, (100.0, 0.9)]) is None
 
 
 def test_rows_come_from_traces(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ Settings of a point, all in JSON:
                      choices of the algorithm, and the share of datagrams that are lost
     crash, crash_at_s
                      how many peers crash, and when after the start
+    probes_per_beat  how many peers of its routing table each one looks after at every beat (1)
     joins            whether peers join one by one instead of beginning with their tables
 
 The seed of a point makes the physical network, the peers' tables, the workload and what is lost.

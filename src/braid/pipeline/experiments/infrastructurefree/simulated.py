@@ -201,7 +201,11 @@ class SimulatedPeers:
             acknowledged=settings["acknowledged"],
         )
         changing = settings["crash"] or settings["joins"]
-        pastry = PastrySettings(acknowledged=settings["acknowledged"], beat_us=BEAT_US if changing else None)
+        pastry = PastrySettings(
+            acknowledged=settings["acknowledged"],
+            beat_us=BEAT_US if changing else None,
+            probes_per_beat=settings.get("probes_per_beat", 1),
+        )
         self.names = [f"B{number:03d}" for number in range(settings["peers"])]
         self.network = PeerNetwork(
             self.names, dmm, pastry, seed=seed, loss=settings["loss"], joins=settings["joins"]
