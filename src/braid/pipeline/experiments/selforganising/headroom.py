@@ -37,7 +37,7 @@ __all__ = ["EXPERIMENT", "measure_point", "window_instance"]
 _DURATION = {"quick": 8_000, "paper": 15_000}
 _WINDOW_TICKS = 2_000
 """The end of a run, when trees have settled; the offline solution knows all that is published there."""
-_ROUNDS = {"quick": 2, "paper": 12}
+_ROUNDS = {"quick": 10, "paper": 60}
 _STARTS = {"quick": 2, "paper": 6}
 _STAYS = 1e9
 """A subscription of that length never ends."""
