@@ -253,3 +253,15 @@ def test_brokers_without_an_address_cost_no_more_than_others() -> None:
     network.run(us=500_000)
     assert stranger.open
     assert links_of(network, "A") <= 4
+
+
+def test_a_link_that_takes_the_place_of_another_leaves_no_room_for_a_third() -> None:
+    """Two brokers open one to each other: while one connection takes over, nothing else is dialled."""
+    network = mesh_of(STAR, fanout=2, strategy="SB")
+    follow(network, "X1", "X2")
+    core = network.cores["X1"]
+    core._mesh._wanted = frozenset({"X2", "X3"})
+    trusted_soft_link(network, "X2", "X1")
+    assert "X2" in core._mesh.incoming
+    assert not core._soft.dialling
+    assert core._soft.held == 2

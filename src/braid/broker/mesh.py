@@ -341,8 +341,9 @@ class Mesh:
             if soft.channel.idle or not reviews:
                 self._close(soft, "not needed any more")
 
-    def _close(self, soft: SoftLink, reason: str) -> None:
-        """Have a soft link no more: its place is free at once, and what it has goes another way."""
+    def _close(self, soft: SoftLink, reason: str, *, replaced: bool = False) -> None:
+        """Have a soft link no more: what it has goes another way, and its place is free at once unless it is
+        replaced by another one with the same broker."""
         if soft.connection is not None:
             # What has come, its other end need not send another way.
             told = soft.channel.acknowledgement()
@@ -350,7 +351,7 @@ class Mesh:
             self._turn.effect(Send(soft.connection, [*frames, Frame(0, Goodbye(reason))]))
             self._turn.effect(Close(soft.connection, reason))
             self._connections.leave(soft.connection)  # its end is no news any more
-            self._disconnected(soft)
+            self._disconnected(soft, replaced=replaced)
 
     def make_room(self, _: Event) -> None:
         """Primary links take the places of soft ones: first of those under way, then of the least useful."""
@@ -395,7 +396,7 @@ class Mesh:
         before = self._soft.require_room_for(hello.name)
         if before is not None:
             # It would not open another one if it still had that.
-            self._close(before, "another connection has taken over")
+            self._close(before, "another connection has taken over", replaced=True)
         soft = self._new_soft(hello.name, None)
         self._enter(connection, soft, hello, admission)
         self._turn.tell_connection(
@@ -417,7 +418,7 @@ class Mesh:
         """The connection of a soft link is over."""
         self._disconnected(event.soft)
 
-    def _disconnected(self, soft: SoftLink) -> None:
+    def _disconnected(self, soft: SoftLink, *, replaced: bool = False) -> None:
         """A soft link has gone."""
         usable = self._soft.closed(soft)
         soft.channel.disconnect()
@@ -428,7 +429,8 @@ class Mesh:
             self._wanted -= {soft.name}
             self._events.tell(SoftLinksChanged())
         self._events.tell(SoftLinkLost(soft))
-        self._ask()
+        if not replaced:
+            self._ask()
 
     # For forwarding, and for operators.
 
