@@ -60,13 +60,18 @@ CASES = [
 class ShiftFault:
     """One run: a SHIFT amid publications, and something that goes wrong in the middle of it."""
 
-    def __init__(self, case: Case, seed: int = 0, *, acknowledged: bool = True) -> None:
+    def __init__(self, case: Case, seed: int = 0, *, acknowledged: bool = True, busy: bool = False) -> None:
+        """`busy`: publications follow each other ten times as quickly, and links are slow."""
         self.case = case
         self.struck_us: int | None = None
         self.phases: list[tuple[int, str, str]] = []
         """What happened: when, where, and which phase of the operation."""
         self.run = run = ShiftWorld(
-            seed, links=LINKS, latency_us=1_000, until_us=4_200_000, period_us=(1_000, 4_000, 7_000)
+            seed,
+            links=LINKS,
+            latency_us=10_000 if busy else 1_000,
+            until_us=3_800_000 if busy else 4_200_000,
+            period_us=(200, 400, 600) if busy else (1_000, 4_000, 7_000),
         )
         filters = ["price > 30", "price BETWEEN 20 AND 70", "kind = 'x'", "price > 60 AND kind = 'x'", "TRUE"]
         for number, name in enumerate(run.names):
