@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tests.reliability.checker import Verdict
 
-__all__ = ["PLANS", "Choices", "Outcome"]
+__all__ = ["CHANGES", "PLANS", "Choices", "Outcome"]
 
 PLANS: dict[str, dict[str, int]] = {
     "kills": {"kill": 35, "reset": 50, "stall": 8, "kill clients": 6, "power cut": 1},
@@ -28,6 +28,16 @@ PLANS: dict[str, dict[str, int]] = {
 - *disks*: brokers that come back with an old data directory or with none, and one whose disk is full for a
   while, where a small disk can be mounted for it.
 - *large*: publications up to the largest that a frame can hold, and a bit of everything.
+"""
+
+CHANGES: dict[str, dict[str, int]] = {
+    "changes": {"shift": 5, "drain": 2, "transform": 2},
+    "broken changes": {"shift": 2, "transform": 2},
+}
+"""Plans in which operators change the tree, by the commands that they have (`changes.py`):
+
+- *changes*: single SHIFTs, brokers that are drained, patched and put back, and whole plans to other trees.
+- *broken changes*: the same while brokers are killed, and the command that carries a plan out, too.
 """
 
 

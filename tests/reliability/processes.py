@@ -52,6 +52,7 @@ class _Process:
         self.log = directory / f"{name}.log"
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked_to_end = False
 
     def _start(self, *arguments: str) -> None:
         with self.log.open("ab") as log:
@@ -65,6 +66,7 @@ class _Process:
                 cwd=ROOT,
             )
         self.starts += 1
+        self._asked_to_end = False
 
     @property
     def alive(self) -> bool:
@@ -77,7 +79,7 @@ class _Process:
         code = process.poll() if process is not None else None
         if process is None or code is None or code == -signal.SIGKILL:
             return ""
-        if code == 0 and process.stdin is not None and process.stdin.closed:
+        if code == 0 and (self._asked_to_end or (process.stdin is not None and process.stdin.closed)):
             return ""
         return f"{self.name} ended by itself with code {code}: see {self.log}"
 
@@ -97,6 +99,15 @@ class _Process:
         process.wait()
         self.end_input()
         return was_alive
+
+    async def ended(self) -> bool:
+        """Wait until it has ended by itself; returns False if it does not."""
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, END_S_MAX)
+            except subprocess.TimeoutExpired:
+                return False
+        return True
 
 
 class BrokerProcess(_Process):
@@ -118,6 +129,8 @@ class BrokerProcess(_Process):
         self.stopped = False
         self.address = ""
         """What others are told, if not its own."""
+        self.brokers_directory = ""
+        """The directory of brokers, if there is one."""
         self._strategy = strategy
         self._configuration = directory / "soft-links.toml"
         # Soft links come and go quickly, so that much can go wrong with them in little time.
@@ -139,8 +152,15 @@ class BrokerProcess(_Process):
             *("--log-level", self._log_level),
             *("--config", str(self._configuration), "--strategy", self._strategy),
             *(("--address", self.address) if self.address else ()),
+            *(("--directory", self.brokers_directory) if self.brokers_directory else ()),
             *(word for address in self.neighbours for word in ("--neighbour", address)),
         )
+
+    def end(self) -> None:
+        """Ask it to hand over what it holds and to end, as an operator would."""
+        if self._process is not None and self.alive:
+            self._asked_to_end = True
+            self._process.terminate()
 
     def freeze(self, frozen: bool) -> None:
         """`kill -STOP`, or `kill -CONT`."""
@@ -218,12 +238,3 @@ class WorkerProcess(_Process):
             self._process.stdin.write(f"{task.to_json()}\n".encode())
             self._process.stdin.flush()
             self.clients += (task.name,)
-
-    async def ended(self) -> bool:
-        """Wait until it has ended by itself; returns False if it does not."""
-        if self._process is not None:
-            try:
-                await asyncio.to_thread(self._process.wait, END_S_MAX)
-            except subprocess.TimeoutExpired:
-                return False
-        return True

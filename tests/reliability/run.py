@@ -3,10 +3,11 @@
     python -m tests.reliability.run --seconds 60 --brokers 7 --clients 20 --seed 1 --plan kills --strategy SB
 
 Real brokers and clients in processes of their own, in a random tree on loopback. For the given time things go
-wrong as a plan says (`choices.PLANS`), and newcomers subscribe amid and right after it. Then everything is
-repaired, publishers wait for their receipts, subscribers read what is left, and a checker compares what must
-have arrived with what did. The seed decides the network, who wants what, and what is done in which order; the
-moments depend on the machine. One line per plan, strategy and seed says what came of it.
+wrong as a plan says (`choices.PLANS`), or operators change the tree (`choices.CHANGES`), and newcomers
+subscribe amid and right after it. Then everything is repaired, publishers wait for their receipts,
+subscribers read what is left, and a checker compares what must have arrived with what did. The seed decides
+the network, who wants what, and what is done in which order; the moments depend on the machine. One line per
+plan, strategy and seed says what came of it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 from braid.errors import BraidError
 from braid.protocol.limits import carried_bytes
 from braid.runtime.connecting import connect
-from tests.reliability.chaos import Chaos
+from tests.reliability.changes import Changes
 from tests.reliability.checker import Checker
-from tests.reliability.choices import PLANS, Choices, Outcome
+from tests.reliability.choices import CHANGES, PLANS, Choices, Outcome
 from tests.reliability.disk import MountError, SmallDisk, small_disk
 from tests.reliability.plan import make_plan
 from tests.reliability.processes import HOST, BrokerProcess, WorkerProcess
@@ -59,7 +60,7 @@ BODY_BYTES_MAX = carried_bytes(FRAME_BYTES_MAX) - 256
 SMALL_DISK_SETTINGS = "[broker]\ndisk_low_bytes = 262_144\ndisk_high_bytes = 524_288"
 
 
-class _Run(Chaos):
+class _Run(Changes):
     """One run, from the first broker to the verdict."""
 
     def __init__(self, choices: Choices, directory: Path, disk: SmallDisk | None) -> None:
@@ -102,7 +103,7 @@ class _Run(Chaos):
         """Do everything; whatever happens, nothing is left running."""
         try:
             await self._start()
-            await self._chaos()
+            await (self._changes() if self.choices.plan in CHANGES else self._chaos())
             await self._repair()
             await self._finish()
         except (BraidError, RuntimeError, TimeoutError, OSError) as error:
@@ -153,6 +154,9 @@ class _Run(Chaos):
             await self.proxies[who].open()
         for dialler in self.plan.dials:
             self.brokers[dialler].neighbours.append(self.proxies[dialler].address)
+        if self.choices.plan in CHANGES:
+            for broker in self.brokers.values():
+                broker.brokers_directory = str(self.directory / "brokers.db")
         if self.choices.plan == "disks":
             # Who has lost its data directory knows only those neighbours that it is told to dial.
             for dialler, other in self.plan.dials.items():
@@ -300,7 +304,7 @@ def reliability_run(choices: Choices) -> Outcome:
         return await _Run(choices, directory, disk).go()
 
     with ExitStack() as mounted:
-        if "disk full" in PLANS[choices.plan]:
+        if "disk full" in PLANS.get(choices.plan, ()):
             try:
                 disk = mounted.enter_context(small_disk(directory / "small-disk"))
             except MountError as problem:
@@ -328,7 +332,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print everything as JSON, a line per run")
     several = {"action": "append", "help": "may be given more than once"}
     parser.add_argument("--seed", type=int, **several)
-    parser.add_argument("--plan", choices=sorted(PLANS), **several)
+    parser.add_argument("--plan", choices=sorted({**PLANS, **CHANGES}), **several)
     parser.add_argument("--strategy", choices=["S0", "S1", "S2", "SH", "SB"], **several)
     arguments = vars(parser.parse_args())
     as_json = arguments.pop("json")
