@@ -16,6 +16,28 @@ pytestmark = [pytest.mark.net, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     "choices",
     [
+        Choices(seconds=6, brokers=5, clients=8, seed=3, rate=300, plan="changes"),
+        pytest.param(
+            Choices(seconds=15, brokers=6, clients=8, seed=1, rate=300, plan="broken changes"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Choices(seconds=15, brokers=6, clients=8, seed=2, rate=300, plan="changes", strategy="S2"),
+            marks=pytest.mark.soak,
+        ),
+    ],
+    ids=lambda choices: f"{choices.plan}-{choices.strategy}",
+)
+def test_nothing_is_lost_doubled_or_reordered_while_the_tree_changes(choices: Choices) -> None:
+    outcome = reliability_run(choices)
+    assert outcome.right, outcome.explanation
+    assert outcome.faults
+    assert outcome.verdict.delivered
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
         Choices(seconds=8, brokers=5, clients=8, seed=1, rate=500),
         pytest.param(
             Choices(seconds=8, brokers=5, clients=8, seed=2, rate=300, strategy="S2", plan="holes"),
