@@ -183,7 +183,14 @@ class Composition:
             self.maps.addressable,
             self.maps.toward,
         )
-        self.limits = ShortcutLimits(turn, neighbours, self.soft, self.maps.surroundings, self.events)
+        self.limits = ShortcutLimits(
+            turn,
+            neighbours,
+            self.soft,
+            self.maps.surroundings,
+            self.events,
+            lambda link: self.subscriptions.inform(self.tables.reanchor(link)),
+        )
         words = SoftWords(turn, neighbours, self.reachability, self.identities.new_session)
         self.mesh = Mesh(
             self.incarnation,

@@ -22,7 +22,7 @@ from braid.errors import RemoteProtocolError
 from braid.protocol.changes import AvoidShortcuts, ShortcutsAvoided, UseShortcuts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from braid.broker.events import Events
     from braid.broker.operations import Operation
@@ -60,6 +60,8 @@ class ShortcutLimits:
         soft: the soft links.
         surroundings: the map.
         events: tells others that shortcuts may not be used, or may again.
+        reanchor: tells a neighbour anew what has another anchor by the map as it is now. What moved may lie
+            no longer behind the anchor that it had, so that is told before shortcuts are used again.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class ShortcutLimits:
         soft: SoftLinks,
         surroundings: Surroundings,
         events: Events,
+        reanchor: Callable[[str], None],
     ) -> None:
         self._turn = turn
         self._links = links
         self._soft = soft
         self._surroundings = surroundings
         self._events = events
+        self._reanchor = reanchor
         self._limits: dict[str, _Limit] = {}
 
     @property
@@ -117,6 +121,7 @@ class ShortcutLimits:
         """Shortcuts may be used again."""
         limit = self._limits.pop(operation, None)
         if limit is not None:
+            self._anchor_anew()
             self._tell(UseShortcuts(operation, limit.hops), limit.hops, "")
             self._events.tell(SoftLinksChanged())
 
@@ -160,8 +165,13 @@ class ShortcutLimits:
         """A neighbour passes on that shortcuts may be used again."""
         limit = self._limits.pop(message.operation, None)
         if limit is not None:
+            self._anchor_anew()
             self._tell(UseShortcuts(message.operation, message.hops - 1), message.hops, link.name)
             self._events.tell(SoftLinksChanged())
+
+    def _anchor_anew(self) -> None:
+        for name in list(self._links):
+            self._reanchor(name)
 
     def look(self) -> None:
         """Answer those who wait, if nothing is under way any more; end what nobody has ended."""
