@@ -329,3 +329,12 @@ def test_a_batch_may_come_from_anywhere() -> None:
         index.match_batch({"x": 1})  # type: ignore[arg-type]
     with pytest.raises(PublicationError, match="mapping"):
         index.match(None)  # type: ignore[arg-type]
+
+
+def test_filters_that_come_a_few_at_a_time_end_up_in_one_segment() -> None:
+    index: FilterIndex[int] = FilterIndex()
+    for first in range(0, 1_000, 50):
+        index.add_many((number, Filter(f"price > {number}")) for number in range(first, first + 50))
+        while index.unfinished:  # a quiet moment
+            index.tidy()
+    assert index.statistics().segments == 1

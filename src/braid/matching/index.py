@@ -510,6 +510,10 @@ class FilterIndex(Generic[Key]):
                 smaller = [number for low in tiers if low < tier for number in tiers[low]]
                 self._start_merge(tiers[tier] + smaller)
                 return
+        # Several segments that one tail could have been cost several times as much as one.
+        small = [number for number, segment in self._segments.items() if segment.size < TAIL_MAX]
+        if len(small) > 1:
+            self._start_merge(small)
 
     def _start_merge(self, numbers: list[int]) -> None:
         members = np.flatnonzero(np.isin(self._home[: len(self._keys)], numbers)).tolist()
