@@ -60,10 +60,11 @@ def test_a_record_holds_every_kind_of_value(
 def test_a_batch_comes_back_as_it_was(batch: PublicationBatch, sequence: int) -> None:
     back = there_and_back(batch, sequence)
     assert said(back) == said(batch)
-    assert (back.acknowledged, back.ordered, back.receipt) == (
+    assert (back.acknowledged, back.ordered, back.receipt, back.again) == (
         batch.acknowledged,
         batch.ordered,
         batch.receipt,
+        batch.again,
     )
 
 
@@ -85,6 +86,7 @@ def test_select_agrees_with_picking_rows_one_by_one(
         acknowledged=batch.acknowledged,
         ordered=batch.ordered,
         receipt=batch.receipt,
+        again=batch.again,
     )
     twin.hops, twin.target = batch.hops, batch.target
     assert said(selected) == said(twin)
