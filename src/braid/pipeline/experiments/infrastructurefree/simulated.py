@@ -27,7 +27,6 @@ from braid.protocol.effects import Delivery
 from braid.protocol.publisher_names import whole_name
 from braid.sim.datagrams import DatagramWorld
 from braid.sim.topologies.transit_stub import NumberedPlacement, TransitStub
-from braid.workloads import workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,6 +180,8 @@ class SimulatedPeers:
         self._seed = seed
         self._writer = writer
         name = "infrastructurefree.zipf" if settings["zipf"] else "infrastructurefree.uniform"
+        from braid.workloads import workload  # which needs Arrow; a list of experiments does not
+
         self.played: Workload = workload(
             name,
             seed=seed,

@@ -18,7 +18,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.experiments.rows import Sample
-from braid.workloads.selforganising_costs import CostSettings, cost_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +72,8 @@ def settings_of(policy: str, duration_ticks: int, **more: Any) -> dict[str, Any]
 
 def schedule_of(settings: Mapping[str, Any], seed: int) -> CostSchedule:
     """The costs of a run."""
+    from braid.workloads.selforganising_costs import CostSettings, cost_schedule
+
     chosen = dict(settings["costs"])
     for name in ("link_changes", "processing_changes"):
         if name in chosen:

@@ -24,7 +24,6 @@ from braid.adaptation.topology.pricing import NumberedTree
 from braid.pipeline.experiments.selforganising.demand import members_matrix
 from braid.protocol.codec import Frame, encode_frames
 from braid.reconfiguration.exchanges import exchange_steps
-from braid.workloads.tables import broker_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,6 +105,8 @@ class OrganisedNetwork:
         count = demand.brokers
         slot_us = settings.interval_us // SLOTS
         self._turns_us = turns_us or [(number % SLOTS + 1) * slot_us for number in range(count)]
+        from braid.workloads.tables import broker_name  # which needs Arrow; a list of experiments does not
+
         self.names = [broker_name(each) for each in range(count)]
         self._number = {name: number for number, name in enumerate(self.names)}
         self.beside: list[set[int]] = [set() for _ in range(count)]
