@@ -26,7 +26,11 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.spark] * name.startswith("spark")) for name in sorted(SHOWN)],
+    [
+        # The one that kills and restarts queries takes a minute.
+        pytest.param(name, marks=[pytest.mark.spark, pytest.mark.soak] * name.startswith("spark"))
+        for name in sorted(SHOWN)
+    ],
 )
 def test_example(name: str) -> None:
     done = subprocess.run(

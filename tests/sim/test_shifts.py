@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from braid.broker.link_changes import MovableLinks
 from tests.sim.shift_faults import CASES, Case, ShiftFault
 from tests.sim.shift_worlds import ShiftWorld, tree_of
 
@@ -19,6 +20,33 @@ def test_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
         answer = run.shift(*run.chance.choice(run.possible()))
         assert answer.get("outcome") == "finished", answer
         run.world.run_for(us=run.chance.choice([0, 1_000, 100_000]))
+    run.world.run_until_quiet()
+    run.require()
+
+
+def test_the_end_of_a_former_link_is_not_the_loss_of_the_one_there_is_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A link that has left may end much later, when its broker is a neighbour again and is asked to move."""
+    review = MovableLinks.review_leaving
+
+    def review_late(self: MovableLinks) -> None:
+        operation = self._changing.current
+        if operation is None or operation.decided:
+            return
+        if any(link.name == operation.after for link in self.leaving):
+            ended.append(operation.after)
+            review(self)
+
+    ended: list[str] = []
+    monkeypatch.setattr(MovableLinks, "review_leaving", review_late)
+    run = ShiftWorld(3, links=[("J", "I"), ("K", "J"), ("M", "J"), ("X", "I"), ("Y", "K")])
+    run.populate()
+    for old, new in (("J", "K"), ("K", "J"), ("J", "K")):
+        answer = run.shift("I", old, new)
+        assert answer.get("outcome") == "finished", answer
+    assert "J" in ended
+    monkeypatch.undo()
     run.world.run_until_quiet()
     run.require()
 

@@ -511,6 +511,8 @@ class Reconfigurations:
         operation, name = self._changing.current, event.link.name
         if operation is None or operation.decided or name not in (operation.before, operation.after):
             return
+        if self._neighbours.get(name) is not event.link:
+            return  # a former link to that broker, which had left and is settled now
         if operation.first:
             self._give_up(operation, f"the link to {name} was lost")
         elif name == operation.after:
