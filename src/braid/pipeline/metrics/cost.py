@@ -28,8 +28,20 @@ UNIT_COST = 1.0
 # A table of one byte per interest and broker: some megabytes for a thousand trees.
 TREES_AT_ONCE = 1_000
 
-RECONFIGURATION_KINDS = ("shift",)
-"""Kinds of messages by which links are exchanged."""
+RECONFIGURATION_KINDS = (
+    "shift",
+    "change_request",
+    "change_ready",
+    "change_commit",
+    "change_done",
+    "change_finish",
+    "change_abort",
+    "avoid_shortcuts",
+    "shortcuts_avoided",
+    "use_shortcuts",
+)
+"""Kinds of messages by which links are exchanged: those of simulated brokers, and `shift`, which stands for
+them where trees are priced without brokers."""
 
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "notifications": ("publication",),

@@ -286,7 +286,8 @@ EXPERIMENT = Experiment(
         "come. The paper counts from the connection request at a neighbour.",
         "With the paper's workload covering leaves at most 20 entries, whatever the number of subscriptions; "
         "the goals count for `distinct`.",
-        "The paper's SHIFT is constant in the path length. Here the new link begins like any other: both "
+        "The paper's SHIFT is constant in the path length, and ours was not. A likely reason, which was not "
+        "measured on its own: the new link begins like any other, both "
         "ends say all that they know, so that with a fixed number of subscriptions per broker a SHIFT grows "
         "with the path, too, and all brokers share the processors of one machine.",
         "Wall times of processes on one machine depend on what else it does; broker_cpu_ms is beside them.",
