@@ -48,7 +48,7 @@ def links_of(world: World, name: str) -> list[str]:
 
 
 class ShiftWorld:
-    """One world, made by its seed."""
+    """One world, made by its seed. Between the two brokers named in `slow` all takes ten times as long."""
 
     def __init__(
         self,
@@ -58,13 +58,20 @@ class ShiftWorld:
         strategy: str = "S0",
         codec: bool = False,
         latency_us: int | None = None,
+        slow: str = "",
         until_us: int = 12_000_000,
         period_us: Sequence[int] = (300, 2_000, 9_000),
         **settings: Any,
     ) -> None:
         self.chance = chance = random.Random(f"shift world/{seed}")
         latency_us = latency_us or chance.choice([100, 1_000, 20_000])
-        self.world = World(seed, codec=codec, link=LinkModel(latency_us), validate_us=19_997)
+        self.world = World(
+            seed,
+            codec=codec,
+            link=LinkModel(latency_us),
+            latency_us=lambda *ends: latency_us * (10 if slow and set(ends) == set(slow) else 1),
+            validate_us=19_997,
+        )
         self.world.checkers.ordered = strategy == "S0"
         self._until_us = until_us
         self._period_us = period_us

@@ -10,10 +10,14 @@ from braid.broker.fair_queue import FairQueue
 from braid.broker.operations import Changing
 from braid.broker.reconfigurations import Reconfigurations
 from braid.errors import BraidError
+from tests.sim.shift_crossings import Crossing
 from tests.sim.shift_faults import Case, ShiftFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from braid.broker.parties import Link
+    from braid.protocol.messages import Unsubscribe
 
 
 def nothing_is_held(patch: pytest.MonkeyPatch) -> None:
@@ -49,3 +53,24 @@ def test_a_planted_defect_is_found(
     plant(monkeypatch)
     with pytest.raises((AssertionError, BraidError)):
         ShiftFault(CALM, acknowledged=not busy, busy=busy).go()
+
+
+def moved_entries_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What the broker before takes back is forgotten until it is told anew over the new link."""
+
+    def forget(self: Reconfigurations, link: Link, message: Unsubscribe) -> None:
+        self._unsubscribe(link, message)
+
+    patch.setattr(Reconfigurations, "unsubscribed", forget)
+
+
+def new_link_is_slow() -> Crossing:
+    """The old neighbour has taken back what moved long before it is told over the new link."""
+    return Crossing(slow="IK")
+
+
+def test_entries_that_moved_and_were_forgotten_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    new_link_is_slow().go()  # without the defect nobody misses anything
+    moved_entries_forgotten(monkeypatch)
+    with pytest.raises(BraidError, match="never got it"):
+        new_link_is_slow().go()
