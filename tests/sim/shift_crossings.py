@@ -59,7 +59,7 @@ class Crossing:
             links=LINKS,
             latency_us=LATENCY_US,
             slow=slow,
-            link=ChannelSettings(window_bytes=QUEUE_BYTES),
+            link=ChannelSettings(window_bytes=window_bytes),
         )
         self.world: World = run.world
         self._by = by

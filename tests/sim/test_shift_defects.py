@@ -10,12 +10,14 @@ from braid.broker.fair_queue import FairQueue
 from braid.broker.operations import Changing
 from braid.broker.reconfigurations import Reconfigurations
 from braid.errors import BraidError
+from braid.protocol.changes import ChangeReady
 from tests.sim.shift_crossings import Crossing
 from tests.sim.shift_faults import Case, ShiftFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from braid.broker.operations import Operation
     from braid.broker.parties import Link
     from braid.protocol.messages import Unsubscribe
 
@@ -74,3 +76,28 @@ def test_entries_that_moved_and_were_forgotten_are_missed(monkeypatch: pytest.Mo
     moved_entries_forgotten(monkeypatch)
     with pytest.raises(BraidError, match="never got it"):
         new_link_is_slow().go()
+
+
+def marker_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """A broker amid the path says that it is ready while publications still come from further on."""
+    ask = Reconfigurations._ask_to_prepare
+
+    def ask_and_go_on(self: Reconfigurations, operation: Operation) -> None:
+        ask(self, operation)
+        if not operation.first:
+            after = self._neighbours[operation.after]
+            self.ready(after, ChangeReady(operation.id, after.name, operation.epoch))
+
+    patch.setattr(Reconfigurations, "_ask_to_prepare", ask_and_go_on)
+
+
+def queue_towards_the_old_neighbour() -> Crossing:
+    """The new neighbour has a long queue of publications for the old one, and nothing comes the other way."""
+    return Crossing(writers="KY", window_bytes=2_048, period_us=300)
+
+
+def test_a_marker_that_is_not_waited_for_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue_towards_the_old_neighbour().go()  # without the defect nobody misses anything
+    marker_not_waited_for(monkeypatch)
+    with pytest.raises(BraidError, match="never got it"):
+        queue_towards_the_old_neighbour().go()
