@@ -21,6 +21,7 @@ from braid.client.inbox import CLASSES
 from braid.protocol import PublicationBatch, encode_frames
 from braid.protocol.effects import Greeted, Progress, Send
 from braid.protocol.inputs import Closed, Received
+from braid.protocol.kinds import kind_of
 from braid.protocol.messages import (
     CreateDurable,
     Done,
@@ -271,9 +272,9 @@ class NodeTracing:
     def _count(self, neighbour: _Neighbour, frame: Frame, at_us: int) -> None:
         body = frame.body
         if type(body) is PublicationBatch:
-            kind, messages, size = "publication", len(body), body.size
+            kind, messages, size = kind_of(body), len(body), body.size
         else:
-            kind, messages, size = type(body).__name__.lower(), 1, len(encode_frames([frame]))
+            kind, messages, size = kind_of(body), 1, len(encode_frames([frame]))
             if isinstance(body, Ping):
                 neighbour.pings = {body.number: at_us}  # an older one has not been answered and will not be
         counted = neighbour.sent.get(kind)

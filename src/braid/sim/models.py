@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from braid.errors import ConfigurationError
 from braid.protocol import PublicationBatch, encode_frames
+from braid.protocol.kinds import kind_of
 from braid.protocol.log import Retention
 
 if TYPE_CHECKING:
-    from braid.protocol.codec import Body, Frame
+    from braid.protocol.codec import Frame
     from braid.protocol.log import StoreState
 
-__all__ = ["Birth", "LinkModel", "NodeModel", "frame_bytes", "kind_of"]
+__all__ = ["Birth", "LinkModel", "NodeModel", "frame_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,6 @@ class Birth:
     """For the chance in what it does."""
     store: StoreState | None = None
     """What was kept from earlier; None for a machine without a store."""
-
-
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
-_kinds: dict[type, str] = {PublicationBatch: "publication"}
-
-
-def kind_of(body: Body) -> str:
-    """The kind of a message, in lower case: `publication`, `subscribe`, `tables_complete`."""
-    kind = _kinds.get(type(body))
-    if kind is None:
-        kind = _kinds[type(body)] = _WORD.sub("_", type(body).__name__).lower()
-    return kind
 
 
 def frame_bytes(frame: Frame) -> int:

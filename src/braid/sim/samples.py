@@ -6,8 +6,9 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.protocol import PublicationBatch
+from braid.protocol.kinds import kind_of
 from braid.sim.host import Host
-from braid.sim.models import frame_bytes, kind_of
+from braid.sim.models import frame_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
