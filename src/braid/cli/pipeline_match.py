@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from braid.cli.json_lines import OnError
+from braid.cli.spark_options import MasterOption, ShipOption
 from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
@@ -57,9 +58,8 @@ def match_tables(
     on_error: Annotated[
         OnError, typer.Option("--on-error", help="What a filter that cannot be read does.")
     ] = OnError.STOP,
-    master: Annotated[
-        str | None, typer.Option("--master", help="Where Spark runs. \\[default: all cores here]")
-    ] = None,
+    master: MasterOption = None,
+    ship: ShipOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON; needs --out.")] = False,
 ) -> None:
     """Which filters does each publication satisfy, for tables of any size.
@@ -79,7 +79,7 @@ def match_tables(
         skipped.append(problem)
         say(problem)
 
-    with spark_session("braid pipeline match", master=master) as spark:
+    with spark_session("braid pipeline match", master=master, ship=ship) as spark:
         joined = match_join(
             _read(spark, publications),
             _read(spark, filters),

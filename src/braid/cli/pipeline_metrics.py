@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from braid.cli.spark_options import MasterOption, ShipOption
 from braid.cli.terminal import is_terminal, json_text, say
 from braid.errors import ConfigurationError
 
@@ -72,9 +73,8 @@ def metrics(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the metrics and exit.")] = False,
-    master: Annotated[
-        str | None, typer.Option("--master", help="A Spark master, or sc://host of Spark Connect.")
-    ] = None,
+    master: MasterOption = None,
+    ship: ShipOption = False,
 ) -> None:
     """Compute metrics over traces.
 
@@ -101,7 +101,7 @@ def metrics(
     tables: dict[str, Any] = {}
     with (
         _spinner("starting Spark") as status,
-        spark_session("braid pipeline metrics", master=master) as spark,
+        spark_session("braid pipeline metrics", master=master, ship=ship) as spark,
     ):
         traces = Traces(spark, trace_dir, report=lambda _: None)
         for each in chosen:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from braid.cli.pipeline_metrics import interval_us
+from braid.cli.spark_options import MasterOption, ShipOption
 from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
@@ -58,7 +59,8 @@ def plan(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="And before that.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    master: Annotated[str | None, typer.Option("--master", help="A Spark master.")] = None,
+    master: MasterOption = None,
+    ship: ShipOption = False,
 ) -> None:
     """Propose a better tree for the traffic that a trace shows, what it saves, and the SHIFTs to get there.
 
@@ -76,7 +78,7 @@ def plan(
         dict(_read(broker_costs, ("broker", "cost"))),
     )
     inspect_traces(traces_dir)  # a wrong folder is said before Spark starts
-    with spark_session("braid pipeline plan", master=master) as spark:
+    with spark_session("braid pipeline plan", master=master, ship=ship) as spark:
         traces = Traces(spark, traces_dir)
         tables = [traces.publication, traces.delivery, traces.link_sample]
         chosen = _run(tables[2], run)

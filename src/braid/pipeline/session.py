@@ -26,6 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from braid.errors import ConfigurationError
+from braid.pipeline.clusters import (
+    SHIPPED_FOLDER,
+    cause_of,
+    is_local,
+    require_braid,
+    require_master,
+    shipped_archive,
+)
 from braid.pipeline.java import find_java
 
 if TYPE_CHECKING:
@@ -112,6 +120,7 @@ def spark_session(
     profile: Profile = "standard",
     settings: Mapping[str, str] | None = None,
     log_file: Path | None = None,
+    ship: bool = False,
 ) -> Iterator[SparkSession]:
     """Lend a Spark session for the length of a `with` block.
 
@@ -124,7 +133,9 @@ def spark_session(
         logger.info("using the Spark session that is already running: %s", running.sparkContext.appName)
         yield running
         return
-    session = start_session(app_name, master=master, profile=profile, settings=settings, log_file=log_file)
+    session = start_session(
+        app_name, master=master, profile=profile, settings=settings, log_file=log_file, ship=ship
+    )
     try:
         yield session
     finally:
@@ -138,6 +149,7 @@ def start_session(
     profile: Profile = "standard",
     settings: Mapping[str, str] | None = None,
     log_file: Path | None = None,
+    ship: bool = False,
 ) -> SparkSession:
     """Start a Spark session that the caller stops.
 
@@ -154,9 +166,12 @@ def start_session(
             process (memory, Java options) count only for the first session of a process, because Spark
             keeps that process.
         log_file: where Spark's own messages go; by default a temporary file that ends with the process.
+        ship: send this package to the executors of a cluster that do not have it. They need the same Python;
+            over Spark Connect they need msgspec too.
 
     Raises:
-        ConfigurationError: Spark or Java is missing, a session is running already, or it did not start.
+        ConfigurationError: Spark or Java is missing, a session is running already, it did not start, nothing
+            answers at `master`, or its executors cannot import Braid.
     """
     _require_pyspark()
     from pyspark.sql import SparkSession
@@ -170,24 +185,54 @@ def start_session(
     if master is None:
         master = TESTING_MASTER if profile == "testing" else LOCAL_MASTER
     if master.startswith(CONNECT_PREFIX):
-        return _connect(app_name, master, _settings(master, profile) | dict(settings or {}))
+        return _connect(app_name, master, _settings(master, profile) | dict(settings or {}), ship=ship)
+    require_master(master)
     log_path = log_file if log_file is not None else _scratch_directory() / "spark.log"
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (_settings(master, profile) | dict(settings or {})).items():
+    chosen = _settings(master, profile) | dict(settings or {})
+    variables = _environment_for_spark(master)
+    if ship and not is_local(master):
+        chosen = _with_package(chosen)
+        # Sources are planned here, but by the Python that executors have.
+        paths = [str(_scratch_directory() / SHIPPED_FOLDER), os.environ.get("PYTHONPATH", "")]
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    with _environment(_environment_for_spark(master)):
+    with _environment(variables):
         try:
             with _output_in(log_path):
                 session = builder.getOrCreate()
         except Exception as problem:
             raise ConfigurationError(
-                f"the Spark session did not start on {master}: {problem}\n{_end_of_log(log_path)}"
+                f"the Spark session did not start on {master}: {cause_of(problem)}\n{_end_of_log(log_path)}"
             ) from problem
     _hush_query_loggers()
+    if not is_local(master):
+        _probed(session, master)
     return session
 
 
-def _connect(app_name: str, address: str, settings: Mapping[str, str]) -> SparkSession:
+def _probed(session: SparkSession, master: str) -> None:
+    """Stop a session whose executors cannot run Braid, and say so."""
+    try:
+        require_braid(session, master)
+    except ConfigurationError:
+        session.stop()
+        raise
+
+
+def _with_package(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings with which executors unpack this package and find it."""
+    archive = f"{shipped_archive(_scratch_directory())}#{SHIPPED_FOLDER}"
+    path = "spark.executorEnv.PYTHONPATH"
+    return {
+        **settings,
+        "spark.archives": ",".join(filter(None, [settings.get("spark.archives"), archive])),
+        path: os.pathsep.join(filter(None, [SHIPPED_FOLDER, settings.get(path)])),
+    }
+
+
+def _connect(app_name: str, address: str, settings: Mapping[str, str], *, ship: bool) -> SparkSession:
     """Open a session on a Spark Connect server."""
     missing = [package for module, package in CONNECT_MODULES.items() if not _is_installed(module)]
     if missing:
@@ -195,6 +240,7 @@ def _connect(app_name: str, address: str, settings: Mapping[str, str]) -> SparkS
             f"Spark Connect ({address}) needs packages that are not installed: {', '.join(missing)}. "
             'pip install "pyspark[connect]" brings them.'
         )
+    require_master(address)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name).remote(address)
@@ -202,9 +248,13 @@ def _connect(app_name: str, address: str, settings: Mapping[str, str]) -> SparkS
         if name.startswith("spark.sql."):
             builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as problem:
-        raise ConfigurationError(f"there is no session on {address}: {problem}") from problem
+        raise ConfigurationError(f"there is no session on {address}: {cause_of(problem)}") from problem
+    if ship:
+        session.addArtifacts(str(shipped_archive(_scratch_directory())), pyfile=True)
+    _probed(session, address)
+    return session
 
 
 def _is_installed(module: str) -> bool:
@@ -237,13 +287,9 @@ def _require_pyspark() -> None:
         raise ConfigurationError('Spark is not installed: pip install "braid-pubsub[spark]"')
 
 
-def _is_local(master: str) -> bool:
-    return master.startswith("local")
-
-
 def _settings(master: str, profile: Profile) -> dict[str, str]:
     settings = dict(ALWAYS)
-    if _is_local(master):
+    if is_local(master):
         settings |= LOCALLY
         # Otherwise the first table leaves a directory wherever the program happened to be started.
         settings["spark.sql.warehouse.dir"] = (_scratch_directory() / "warehouse").as_uri()
@@ -271,7 +317,7 @@ def _driver_memory_mib() -> int:
 def _environment_for_spark(master: str) -> dict[str, str]:
     """The variables that Spark reads while it starts."""
     variables = {"JAVA_HOME": str(find_java().home), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if _is_local(master):
+    if is_local(master):
         # Otherwise the workers take the first python3 on PATH, which does not have our packages.
         variables["PYSPARK_PYTHON"] = sys.executable
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
