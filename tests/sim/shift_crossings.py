@@ -36,7 +36,6 @@ class Crossing:
     Args:
         seed: of the world.
         acknowledged: publish with acknowledged delivery.
-        by: how the operation is done; empty for the usual way.
         slow: two brokers between which messages take ten times as long, so that the others are ahead of them.
         writers: the brokers at which somebody publishes.
         window_bytes: what may be under way on a link; what is more waits in its queue.
@@ -48,7 +47,6 @@ class Crossing:
         seed: int = 0,
         *,
         acknowledged: bool = False,
-        by: str = "",
         slow: str = "",
         writers: str = "IJKXMY",
         window_bytes: int = QUEUE_BYTES,
@@ -62,7 +60,6 @@ class Crossing:
             link=ChannelSettings(window_bytes=window_bytes),
         )
         self.world: World = run.world
-        self._by = by
         self._faulty = False
         self._struck: dict[tuple[str, str], Callable[[World], None]] = {}
         for name in run.names:
@@ -108,8 +105,7 @@ class Crossing:
         """
         run, world = self.run, self.world
         world.run_until(BEGIN_US)
-        more = {"by": self._by} if self._by else {}
-        answer = run.shift(*PATH, **more)
+        answer = run.shift(*PATH)
         assert self._faulty or answer.get("outcome") == "finished", answer
         self._subscribe_and_publish()
         world.run_for(seconds=1)

@@ -39,6 +39,7 @@ from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
 from braid.broker.reconfigurations import Reconfigurations
 from braid.broker.reports import Reports, overlay_of, statistics_of
+from braid.broker.settings import OVERTAKING_MAX
 from braid.broker.settling import Unsettled
 from braid.broker.shortcut_limits import ShortcutLimits
 from braid.broker.soft_links import SoftLinks
@@ -228,7 +229,7 @@ class Composition:
         """What happens to publications."""
         settings, turn, unsettled = self.settings, self.turn, self.unsettled
         from_sets = Unsettled()
-        seen = DuplicateFilter(window=settings.overtaking_max)
+        seen = DuplicateFilter(window=OVERTAKING_MAX)
         self.discards = Discards(turn, seen, unsettled, from_sets)
         self.streams = Streams(turn, self.subscriptions, self.tables)
         self.durables = DurableLogs(

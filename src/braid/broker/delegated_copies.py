@@ -16,6 +16,7 @@ import numpy as np
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.parties import FREE, ON_TREE, Link
+from braid.broker.settings import OVERTAKING_MAX
 from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import Anchored
@@ -54,7 +55,7 @@ class DelegatedCopies:
     ) -> None:
         """`seen_on_tree`: what has been here as a copy along the tree."""
         self._discards = discards
-        self.delivered = DuplicateFilter(window=turn.settings.overtaking_max)
+        self.delivered = DuplicateFilter(window=OVERTAKING_MAX)
         """What was delivered here for a set."""
         self._seen_on_tree = seen_on_tree
         self._turn = turn

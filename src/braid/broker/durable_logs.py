@@ -22,6 +22,7 @@ from braid.broker.log_secrets import LogSecrets, digest_of
 from braid.broker.parties import Client, class_of
 from braid.broker.pressure import Pressure
 from braid.broker.retention import Sweeps
+from braid.broker.settings import OVERTAKING_MAX
 from braid.broker.settling import Pending
 from braid.broker.snapshot import LogSnapshot, StoreSnapshot
 from braid.broker.store_work import Answer, Appended, StoreWork
@@ -110,7 +111,7 @@ class DurableLogs:
         self.stored = StoredRows(turn, self.work, self._limits_of)
         self.sweeps = Sweeps(turn, self.stored)
         self._memory = {
-            "window": settings.overtaking_max,
+            "window": OVERTAKING_MAX,
             "publishers_max": settings.log_publishers_max,
         }
         self.pressure = Pressure(turn)

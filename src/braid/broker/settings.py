@@ -10,13 +10,28 @@ from braid.adaptation.topology import TopologySettings
 from braid.errors import ConfigurationError
 from braid.protocol import FRAME_BYTES_MAX, ChannelSettings
 
-__all__ = ["DELTA_MAX", "STRATEGIES", "BrokerSettings", "checked_broker_id", "checked_strategy"]
+__all__ = [
+    "DELTA_MAX",
+    "OVERTAKING_MAX",
+    "STRATEGIES",
+    "BrokerSettings",
+    "checked_broker_id",
+    "checked_strategy",
+]
 
 STRATEGIES = {"S0": 1, "S1": 4, "S2": 4, "SH": 4, "SB": 255}
 """The ways to forward publications, with how far a broker sees if nothing else is said."""
 
 # Farther than any path through a network is.
 DELTA_MAX = 255
+
+OVERTAKING_MAX = 65_536
+"""How many later publications of its publisher may arrive before one that is still told from a repetition.
+
+On a tree that stays as it is nothing overtakes. With shortcuts, one congested way is enough; and when a link
+leaves, by an operation or a crash amid one, what it had not settled comes by another way, however much of the
+same publisher has passed since. What waits like that is bounded by the queue of a link.
+"""
 
 _BROKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -136,15 +151,6 @@ class BrokerSettings:
     less; 0: no limit. It must be well above what the broker needs for its subscriptions."""
     drain_us_max: int = 10_000_000
     """How long a broker that was asked to stop waits for others to take what it holds."""
-
-    @property
-    def overtaking_max(self) -> int:
-        """How many later publications of its publisher may arrive before one that is still taken as new.
-
-        On the tree nothing overtakes, but a publisher may have another way to send. With shortcuts, one
-        congested way is enough: what waits there is bounded by the queue of a link.
-        """
-        return 1024 if self.delta == 1 else 65_536
 
     def __post_init__(self) -> None:
         checked_broker_id(self.broker_id)

@@ -213,10 +213,9 @@ class DuplicateFilter:
         found = np.zeros(len(sequences), np.bool_)
         seen = self._publishers.get(publisher)
         if seen is not None:
-            known = _bools(seen.window(self._mask), self._window)
             behind = seen.highest - np.asarray(sequences, np.int64)
             recent = np.flatnonzero((behind >= 0) & (behind < self._window))
-            found[recent] = known[behind[recent]]
+            found[recent] = _bits_at(seen.window(self._mask), behind[recent])
         return found
 
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
@@ -284,8 +283,7 @@ class DuplicateFilter:
         first[np.unique(sequences, return_index=True)[1]] = True
         new = recent & first
         behind = np.flatnonzero(new & (sequences <= seen.highest))
-        known = _bools(seen.window(self._mask), self._window)
-        new[behind] = ~known[seen.highest - sequences[behind]]
+        new[behind] = ~_bits_at(seen.window(self._mask), seen.highest - sequences[behind])
         return new | ~recent if self._old_is_new else new
 
     def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
@@ -297,8 +295,10 @@ class DuplicateFilter:
             bits |= (1 << min(ahead, self._window)) - 1
         else:
             offsets = highest - fresh
-            marks = np.zeros(self._window, np.bool_)
-            marks[offsets[offsets < self._window]] = True
+            offsets = offsets[offsets < self._window]
+            # Windows are long and batches mostly are not: only as many bits as it takes are written.
+            marks = np.zeros(int(offsets.max(initial=-1)) + 1, np.bool_)
+            marks[offsets] = True
             bits |= int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
         seen.restart(highest, bits)
 
@@ -308,6 +308,11 @@ def _owner_of(publisher: str) -> str:
     return publisher.partition("/")[0] if "/" in publisher else ""
 
 
-def _bools(bits: int, count: int) -> BoolArray:
-    raw: npt.NDArray[np.uint8] = np.frombuffer(bits.to_bytes((count + 7) // 8, "little"), np.uint8)
-    return np.unpackbits(raw, count=count, bitorder="little").astype(np.bool_)
+def _bits_at(bits: int, places: IntArray) -> BoolArray:
+    """The bits at these places; only as many as it takes are unpacked."""
+    count = int(places.max(initial=-1)) + 1
+    raw: npt.NDArray[np.uint8] = np.frombuffer(
+        (bits & (1 << count) - 1).to_bytes((count + 7) // 8, "little"), np.uint8
+    )
+    found: BoolArray = np.unpackbits(raw, count=count, bitorder="little").astype(np.bool_)[places]
+    return found
