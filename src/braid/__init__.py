@@ -76,6 +76,10 @@ if TYPE_CHECKING:
     from braid.matching import (
         FilterIndex,
     )
+    from braid.pipeline.archive import (
+        follow,
+        history,
+    )
     from braid.runtime import (
         Advertisement,
         Client,
@@ -167,6 +171,8 @@ __all__ = [
     "connect_sync",
     "filter_from_pattern",
     "flatten",
+    "follow",
+    "history",
     "open",
     "serve",
     "serve_peer",
@@ -234,6 +240,8 @@ _ROOMS = {
     "connect": "runtime",
     "connect_sync": "runtime",
     "filter_from_pattern": "language",
+    "follow": "pipeline.archive",
+    "history": "pipeline.archive",
     "flatten": "language",
     "open": "embedded",
     "serve": "server",

@@ -174,7 +174,7 @@ class PublishTimeoutError(BusError, TimeoutError):
 
 
 class PublishDeadlockError(BusError):
-    """A publisher would have waited for ever, because whoever could make room waits for it.
+    """A publisher would have waited for ever, because the one who could make room waits for it.
 
     The rest of the call was taken back; `delivered`, `undelivered` and `full` are those of
     `PublishTimeoutError`.

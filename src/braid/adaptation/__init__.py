@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from braid.adaptation.centre import centred_tree
 from braid.adaptation.link_planner import LinkPlan, LinkPlanner, SoftLinkSettings
 from braid.adaptation.neighbourhood_load import LoadRow, NeighbourhoodLoad
 from braid.adaptation.on_demand import DemandPlanner
@@ -17,4 +18,5 @@ __all__ = [
     "ProfiledPlanner",
     "SoftLinkSettings",
     "Uplink",
+    "centred_tree",
 ]

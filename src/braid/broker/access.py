@@ -37,6 +37,7 @@ from braid.language.evaluate import evaluate
 from braid.language.expressions import attribute_names
 from braid.language.normal_form import Term
 from braid.language.publication import plain_attributes
+from braid.language.reading import read_filter
 from braid.language.value_sets import NULL_ONLY, ValueSet, compared_with, floats_between, integers_between
 from braid.matching import FilterIndex
 
@@ -218,7 +219,7 @@ class Principal:
 
     def asked_filter(self, text: str) -> Filter:
         """The filter that this principal asks with."""
-        return Filter(self.limits.require_filter(text))
+        return read_filter(self.limits.require_filter(text))
 
     def permitted_subscription(self, filter: Filter) -> Filter:
         """The subscription itself, or narrowed to the grant, or an `AccessDeniedError`."""
@@ -479,7 +480,7 @@ class RateLimiter:
     refused or lost; TCP hands the waiting on to the client. Integers only, so it is exact.
     """
 
-    __slots__ = ("_buckets", "_now_us", "_own_requests", "_requests_together")
+    __slots__ = ("_bytes", "_now_us", "_own_requests", "_publications", "_requests_together")
 
     def __init__(self, limits: Limits, requests_together: RequestRate | None = None) -> None:
         """`requests_together` counts the requests of all connections of one principal."""
@@ -489,19 +490,22 @@ class RateLimiter:
             if requests_together is not None
             else RequestRate(limits.requests_per_second_together_max)
         )
-        self._buckets = (_Bucket(limits.publications_per_second_max), _Bucket(limits.bytes_per_second_max))
+        self._publications = _Bucket(limits.publications_per_second_max)
+        self._bytes = _Bucket(limits.bytes_per_second_max)
         self._now_us: int | None = None
 
     def take(self, publications: int, bytes: int, now_us: int) -> int:
         """Account for what was read; the microseconds to wait before reading on, 0 to go on at once."""
         if publications < 0 or bytes < 0:
             raise ValueError(f"cannot take {publications} publications and {bytes} bytes: less than nothing")
-        elapsed_us = 0 if self._now_us is None else max(0, now_us - self._now_us)
-        self._now_us = now_us if self._now_us is None else max(self._now_us, now_us)
-        return max(
-            bucket.take(amount, elapsed_us)
-            for bucket, amount in zip(self._buckets, (publications, bytes), strict=True)
-        )
+        before_us = self._now_us
+        elapsed_us = 0
+        if before_us is None or now_us > before_us:
+            elapsed_us = 0 if before_us is None else now_us - before_us
+            self._now_us = now_us
+        wait_us = self._publications.take(publications, elapsed_us)
+        bytes_wait_us = self._bytes.take(bytes, elapsed_us)
+        return wait_us if wait_us > bytes_wait_us else bytes_wait_us
 
     def owed_us(self, now_us: int) -> int:
         """How long reading should still rest."""
@@ -547,9 +551,11 @@ class _Bucket:
         self._level = per_second * BURST_US
 
     def take(self, amount: int, elapsed_us: int) -> int:
-        full = self._per_second * BURST_US
-        self._level = min(full, self._level + self._per_second * elapsed_us) - amount * 1_000_000
-        return 0 if self._level >= 0 else -(self._level // self._per_second)
+        per_second = self._per_second
+        level = self._level + per_second * elapsed_us
+        full = per_second * BURST_US
+        self._level = level = (level if level < full else full) - amount * 1_000_000
+        return 0 if level >= 0 else -(level // per_second)
 
 
 def _limit(message: str) -> RequestRefusedError:

@@ -13,7 +13,7 @@ from braid.broker.events import Ready
 from braid.protocol.messages import TablesComplete, TablesIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from braid.broker.events import Event, Events
     from braid.broker.parties import Link
@@ -33,6 +33,7 @@ class Completeness:
         tables: know whether neighbours have been told everything.
         reachability: knows who has not been met.
         events: tells others when this broker is ready.
+        awaiting: whether logs may have to be fetched from their copies before anything may come for them.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Completeness:
         tables: RoutingTables,
         reachability: Reachability,
         events: Events,
+        awaiting: Callable[[], bool],
     ) -> None:
         self.ready = False
         """Clients' publications are accepted: the neighbours' tables are here, or waited for no more."""
@@ -51,6 +53,12 @@ class Completeness:
         self._tables = tables
         self._reachability = reachability
         self._events = events
+        self._awaiting = awaiting
+
+    def beyond(self, link: Link) -> bool:
+        """Whether we know of everybody behind all links but one."""
+        unknown = any(each.unknown for each in self._links.values() if each is not link)
+        return self.ready and not unknown and not self._reachability.unmet()
 
     def tell(self, _: Event | None = None) -> None:
         """Tell every neighbour whether we know of everybody behind all others."""
@@ -58,8 +66,10 @@ class Completeness:
         # Without limit, as for those whose names are known: a neighbour that hears that nobody is behind us
         # would forget those behind one that is away.
         unmet = bool(self._reachability.unmet())
+        # Nobody forgets what a log wants that is not back yet; later ones cost those logs a gap and no more.
+        awaiting = not self.ready and self._awaiting()
         for link in self._links.values():
-            complete = not unmet and unknown == link.unknown
+            complete = not (unmet or awaiting) and unknown == link.unknown
             if complete == link.told_complete:
                 continue
             if complete and (link.handing_over or self._tables.telling(link.name)):
@@ -72,6 +82,8 @@ class Completeness:
     def _review_readiness(self) -> None:
         """Become ready once all neighbours have spoken, or have been waited for long enough."""
         if self.ready or self.started_at_us is None:
+            return
+        if self._awaiting():
             return
         over = self._turn.now_us >= self.started_at_us + self._turn.settings.recovery_us_max
         if over or (not self._reachability.unmet() and all(link.met for link in self._links.values())):

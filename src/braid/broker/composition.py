@@ -1,7 +1,6 @@
-"""How the handlers of one broker are put together, and who hears of what.
+"""How the handlers of one broker are put together.
 
-The table can be read here: which handlers hear of which internal event, in which order. All brokers have the
-same; nobody is attached later. `message_table.py` says which handler gets which message.
+`event_table.py` says who hears of what, and `message_table.py` which handler gets which message.
 """
 
 from __future__ import annotations
@@ -14,15 +13,20 @@ from braid.broker.access import AccessPolicy
 from braid.broker.access_review import AccessReview
 from braid.broker.completeness import Completeness
 from braid.broker.connections import Connections
+from braid.broker.copying import Copying
 from braid.broker.delegated_copies import DelegatedCopies
+from braid.broker.detours import Detours
 from braid.broker.dialling import Dialling
 from braid.broker.discards import Discards
 from braid.broker.draining import Draining
 from braid.broker.durable_logs import DurableLogs
 from braid.broker.endings import Endings
+from braid.broker.event_table import HEARERS
+from braid.broker.exchanges import Exchanges
 from braid.broker.fair_queue import FairQueue
 from braid.broker.handshake import Handshake
 from braid.broker.identities import Acquaintances, Identities
+from braid.broker.interest_report import InterestReport
 from braid.broker.invariants import Invariants
 from braid.broker.link_changes import MovableLinks
 from braid.broker.link_operations import LinkOperations
@@ -35,33 +39,38 @@ from braid.broker.message_table import handler_of
 from braid.broker.operations import Changing
 from braid.broker.operator import Operator
 from braid.broker.organising import Organising
+from braid.broker.precopy import PreCopies
 from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
-from braid.broker.reconfigurations import Reconfigurations
+from braid.broker.refuges import Refuges
+from braid.broker.replacements import Replacements
 from braid.broker.reports import Reports, overlay_of, statistics_of
+from braid.broker.resumptions import Resumptions
 from braid.broker.settings import OVERTAKING_MAX
 from braid.broker.settling import Unsettled
 from braid.broker.shortcut_limits import ShortcutLimits
 from braid.broker.soft_links import SoftLinks
 from braid.broker.soft_words import SoftWords
+from braid.broker.store_work import Answer
 from braid.broker.streams import Streams
 from braid.broker.subscriptions import Subscriptions
 from braid.broker.table_moves import TableMoves
+from braid.broker.topology_choice import TopologyChoice
 from braid.broker.turn import Turn
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import RoutingTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from braid.broker.parties import Link
     from braid.broker.settings import BrokerSettings
     from braid.broker.snapshot import OperationSnapshot
     from braid.matching import Matcher
-    from braid.protocol.log import StoreState
+    from braid.protocol.log import KeepStanding, StoreState
 
-__all__ = ["HEARERS", "Composition"]
+__all__ = ["Composition"]
 
 
 class Composition:
@@ -73,13 +82,16 @@ class Composition:
         "changing",
         "completeness",
         "connections",
+        "copying",
         "delegated",
+        "detours",
         "dialling",
         "discards",
         "draining",
         "durables",
         "endings",
         "events",
+        "exchanges",
         "handshake",
         "identities",
         "incarnation",
@@ -94,16 +106,20 @@ class Composition:
         "moves",
         "neighbours",
         "operator",
-        "organising",
         "publish",
         "reachability",
         "reconfigurations",
+        "refuges",
+        "replacements",
         "reports",
+        "resumptions",
         "settings",
         "soft",
+        "standing",
         "streams",
         "subscriptions",
         "tables",
+        "topology",
         "turn",
         "turns",
         "unsettled",
@@ -118,17 +134,21 @@ class Composition:
         store: StoreState | None,
         stopwatch: Callable[[], int] | None,
         matcher: Matcher | None,
+        standing: KeepStanding | None = None,
     ) -> None:
         """The arguments are those of `BrokerCore`."""
+        if standing is None and store is not None:
+            standing = store.standing
+        self.standing = standing
         self.settings = settings
         self.incarnation = incarnation
         # What all of them share.
         self.events = told.Events()
-        self.turn = Turn(settings, self.events)
+        self.turn = Turn(settings, self.events, standing.epoch if standing is not None else 0)
         self.connections = Connections(self.turn, self.events)
         self.neighbours: dict[str, Link] = {}
         """The links by their names."""
-        self.identities = Identities(settings.broker_id, incarnation, seed, store)
+        self.identities = Identities(settings.broker_id, incarnation, seed, store, standing)
         self.unsettled = Unsettled()
         """What was routed along the tree and is waited for."""
         self.endings = Endings(self.turn, self.connections, self.events)
@@ -137,7 +157,7 @@ class Composition:
         self._make_links(seed, matcher)
         self._make_soft_links()
         self._make_doors(access or AccessPolicy.open())
-        self._make_publications(store is not None, stopwatch)
+        self._make_publications(store, stopwatch)
         self._make_operations(seed)
         self.events.use(HEARERS, self)
 
@@ -151,7 +171,9 @@ class Composition:
         self.subscriptions = Subscriptions(
             settings.broker_id, turn, neighbours, self.tables, events, self.reachability.missing
         )
-        self.completeness = Completeness(turn, neighbours, self.tables, self.reachability, events)
+        self.completeness = Completeness(
+            turn, neighbours, self.tables, self.reachability, events, lambda: self.durables.lost.awaiting
+        )
         self.links = MovableLinks(
             self.changing,
             self.incarnation,
@@ -222,10 +244,14 @@ class Composition:
             self.mesh,
             self.dialling,
             self.endings.guarded,
+            lambda *greeting: self.replacements.require_current(*greeting),
+            lambda *greeting: self.replacements.granted(*greeting),
+            lambda: self.resumptions.own,
         )
         self.liveness = Liveness(self.turn)
+        self.refuges = Refuges(self.turn, self.connections, self.neighbours)
 
-    def _make_publications(self, kept: bool, stopwatch: Callable[[], int] | None) -> None:
+    def _make_publications(self, store: StoreState | None, stopwatch: Callable[[], int] | None) -> None:
         """What happens to publications."""
         settings, turn, unsettled = self.settings, self.turn, self.unsettled
         from_sets = Unsettled()
@@ -237,11 +263,29 @@ class Composition:
             turn,
             self.subscriptions,
             self.discards,
+            neighbours=self.neighbours,
             principal_of=self.handshake.principal,
             epoch=self.incarnation,
-            kept=kept,
+            store=store,
+            unmet=self.reachability.unmet,
+            started_us=lambda: self.completeness.started_at_us,
+            complete=self.completeness.tell,
         )
         self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
+        self.replacements = Replacements(
+            turn,
+            self.connections,
+            self.neighbours,
+            self.links,
+            self.dialling,
+            self.identities,
+            self.acquaintances,
+            incarnation=self.incarnation,
+            started_us=lambda: self.completeness.started_at_us,
+            when_safe=lambda client, answer: self.durables.work.when_safe(Answer(client, answer)),
+            close=self.handshake.close,
+            broken=self.endings.broken,
+        )
         self.delegated = DelegatedCopies(turn, self.links, self.mesh, self.discards, seen)
         self.publish = Publications(
             settings.hops_max,
@@ -256,6 +300,17 @@ class Composition:
             from_sets,
             self.discards,
             stopwatch,
+            self.durables.work.collect,
+            lambda source, arrivals: self.resumptions.arrived(source, arrivals),
+        )
+        self.resumptions = Resumptions(
+            self.standing.resumption if self.standing is not None else "",
+            turn,
+            self.neighbours,
+            lambda: self.links.holding,
+            lambda link, messages: self.copying.subscribed(link, messages),
+            self.tables,
+            self.publish.ways,
         )
 
     def _make_operations(self, seed: int) -> None:
@@ -287,11 +342,7 @@ class Composition:
         operations = LinkOperations(
             turn, neighbours, self.links, self.dialling, self.reachability, self._has_subscribers
         )
-        self.organising: Organising | None = None
-        answers = dict(topics(self.reports, operations, self.mesh))
-        if self.settings.topology.policy != "static":
-            self.organising = Organising(turn, connections.parties, neighbours, seed)
-            answers["topology"] = self.organising.report
+        interests = InterestReport(self.settings.broker_id, connections, self.tables, self.durables)
         self.draining = Draining(
             turn,
             connections,
@@ -299,33 +350,63 @@ class Composition:
             neighbours,
             self.links,
             self.soft,
-            lambda: not self.publish.unrouted and self.durables.work.idle,
+            lambda: not (self.publish.unrouted or self.turns.routing) and self.durables.work.idle,
         )
+        self.detours = self.publish.ways.detours = Detours(self.changing.leaving, neighbours)
         self.moves = TableMoves(
-            self.tables, self.subscriptions.inform, self.subscriptions.installations.cancel
+            self.tables,
+            self.changing,
+            self.subscriptions.inform,
+            self.subscriptions.installations.cancel,
         )
-        self.reconfigurations = Reconfigurations(
+        self.copying = Copying(
+            turn,
+            self.changing,
+            neighbours,
+            self.tables,
+            self.moves,
+            self.subscriptions.ahead,
+            self.subscriptions,
+            inform=self.subscriptions.inform,
+            link_down=self.subscriptions.link_down,
+            look_again=self.subscriptions.installations.look_again,
+        )
+        self.reconfigurations: PreCopies = PreCopies(
             turn,
             self.changing,
             self.links,
             self.tables,
             self.moves,
+            self.copying,
             self.limits,
             self.events,
             inform=self.subscriptions.inform,
-            unsubscribe=self.subscriptions.unsubscribe_link,
-            unadvertise=self.subscriptions.unadvertise_link,
             drop_stale=self.subscriptions.drop_stale,
             new_id=self.identities.new_session,
             refusing=lambda: self.draining.begun,
+            when_safe=self.durables.work.when_safe,
+            reserved_from=lambda operation: self.exchanges.reserved_from(operation),
+            detours=self.detours,
         )
-        later = {"reload": self.admission.reload, "reconfigure": self.reconfigurations.requests.ask}
+        self._make_organising(seed)
+        answers = {
+            **topics(self.reports, operations, self.mesh),
+            "subscriptions": interests.report,
+            "topology": self.topology.choose,
+        }
+        later = {
+            "reload": self.admission.reload,
+            "reconfigure": self.reconfigurations.requests.ask,
+            "grant": self.replacements.grant,
+        }
         self.operator = Operator(turn, answers, later)
         self.turns = FairQueue(
             turn,
             handler=partial(handler_of, self),
             batches=self.publish.arrived,
-            subscribe_link=self.subscriptions.subscribe_link,
+            divided=self.publish.divided,
+            pieces=self.publish.take_pieces,
+            subscribe_link=self.resumptions.subscribe_link,
             changing=self.publish.ways.forget,
             check=require_answers_taken,
             busy=lambda link: self.tables.telling(link.name),
@@ -342,6 +423,34 @@ class Composition:
             self.turns,
             self.draining,
             self.changing,
+        )
+
+    def _make_organising(self, seed: int) -> None:
+        """Looking for a better tree, and what is agreed on."""
+        self.exchanges = Exchanges(
+            self.turn,
+            self.neighbours,
+            self.changing,
+            shift=self.reconfigurations.requests.shift,
+            new_token=self.reconfigurations.requests.new_token,
+            new_id=self.identities.new_session,
+            unwilling=lambda: "it is about to stop" if self.draining.begun else self.topology.unwilling(),
+            carried_out=lambda: self.topology.carried_out(),
+        )
+        self.topology = TopologyChoice(
+            self.settings.broker_id,
+            self.settings.topology,
+            lambda chosen, number: Organising(
+                self.turn,
+                self.connections.parties,
+                self.neighbours,
+                seed,
+                chosen,
+                number,
+                busy=lambda: self.exchanges.active,
+                agreed=self.exchanges.begin,
+            ),
+            lambda: (self.exchanges.done, self.exchanges.given_up),
         )
 
     def _operation(self) -> tuple[OperationSnapshot | None, tuple[str, ...]]:
@@ -365,112 +474,3 @@ def topics(
         "forget": operations.forget,
         "strategy": mesh.choose_strategy,
     }
-
-
-HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
-    # Connections.
-    told.Entered: (lambda broker, event: broker.draining.entered(event),),
-    told.ConnectionEnded: (
-        lambda broker, event: broker.publish.ways.forget(),
-        lambda broker, event: broker.turns.forget(event.connection),
-    ),
-    told.LinkLost: (
-        lambda broker, event: broker.links.lost(event),
-        lambda broker, event: broker.reconfigurations.link_lost(event),
-    ),
-    told.SoftLinkEnded: (lambda broker, event: broker.mesh.ended(event),),
-    told.ClientLeft: (
-        lambda broker, event: broker.durables.client_left(event),
-        lambda broker, event: broker.subscriptions.client_left(event),
-        lambda broker, event: broker.handshake.left(event),
-        lambda broker, event: broker.turn.client_left(event),
-        lambda broker, event: broker.publish.client_left(event),  # what it published goes its way
-    ),
-    told.Detached: (lambda broker, event: broker.links.left(event),),
-    told.DialFailed: (
-        lambda broker, event: broker.dialling.failed(event),
-        lambda broker, event: broker.mesh.dial_failed(event),
-        lambda broker, event: broker.reconfigurations.dial_failed(event),
-    ),
-    # Links.
-    told.LinkBegun: (
-        lambda broker, event: broker.maps.meet(event),
-        lambda broker, event: broker.loads.begin_anew(event),
-        lambda broker, event: broker.mesh.make_room(
-            event
-        ),  # by the loads, before the map shows whose place it takes
-        lambda broker, event: broker.link_states.begin_anew(event),
-        lambda broker, event: broker.maps.changed(event),
-        lambda broker, event: broker.link_states.tell_neighbour(event),
-        lambda broker, event: broker.subscriptions.synchronise(event),
-        lambda broker, event: broker.reconfigurations.link_begun(event),
-    ),
-    told.LinkOpening: (
-        lambda broker, event: broker.subscriptions.drop_stale(event),
-        lambda broker, event: broker.maps.complete(event),
-    ),
-    told.InterestKnown: (lambda broker, event: broker.acquaintances.known(event),),
-    told.CaughtUp: (lambda broker, event: broker.links.tell_reach(event),),
-    told.TrackLost: (lambda broker, event: broker.links.track_lost(event),),
-    told.LinkRemoved: (
-        lambda broker, event: broker.subscriptions.remove_link(event),
-        lambda broker, event: broker.maps.lose(event),
-        lambda broker, event: broker.link_states.changed(event),
-    ),
-    told.NeighbourGone: (lambda broker, event: broker.acquaintances.gone(event),),
-    # Operations.
-    told.Joined: (lambda broker, event: broker.reconfigurations.joined(event),),
-    told.JoinLost: (lambda broker, event: broker.reconfigurations.join_lost(event),),
-    told.PlaceChanged: (
-        lambda broker, event: broker.maps.place_changed(event),
-        lambda broker, event: broker.link_states.changed(event),
-    ),
-    told.PlaceEnded: (lambda broker, event: broker.acquaintances.ended(event),),
-    told.PublicationsHeld: (lambda broker, event: broker.turns.hold(event),),
-    told.PublicationsResumed: (
-        lambda broker, event: broker.turns.resume(event),
-        lambda broker, event: broker.publish.release_all(broker.connections.clients),
-    ),
-    told.CopyStranded: (lambda broker, event: broker.delegated.stranded(event),),
-    told.ReachChanged: (
-        lambda broker, event: broker.subscriptions.links_changed(event),
-        lambda broker, event: broker.link_states.look_again(event),
-        lambda broker, event: broker.delegated.look_again(event),
-    ),
-    told.Ready: (
-        lambda broker, event: broker.delegated.look_again(event),
-        lambda broker, event: broker.publish.release_all(broker.connections.clients),
-    ),
-    # Publications and subscriptions.
-    told.LeftOut: (lambda broker, event: broker.discards.left_out(event),),
-    told.Advertised: (lambda broker, event: broker.publish.release(event.client),),
-    told.Installed: (
-        lambda broker, event: broker.subscriptions.installed(event),
-        lambda broker, event: broker.durables.installed(event),
-    ),
-    told.NotInstalled: (
-        lambda broker, event: broker.subscriptions.not_installed(event),
-        lambda broker, event: broker.durables.not_installed(event),
-    ),
-    told.Announced: (
-        lambda broker, event: broker.subscriptions.announced(event),
-        lambda broker, event: broker.links.announced(event),
-    ),
-    told.AnythingExpected: (lambda broker, event: broker.publish.expected(event),),
-    told.NeighboursTold: (lambda broker, event: broker.completeness.tell(event),),
-    # Maps and soft links.
-    told.MapChanged: (
-        lambda broker, event: broker.link_states.name_again(event),
-        lambda broker, event: broker.loads.keep_those_in_sight(event),
-        lambda broker, event: broker.maps.tell_neighbours(event),
-        lambda broker, event: broker.mesh.map_changed(event),
-        lambda broker, event: broker.mesh.rebuild(event),  # when it is known which soft links stay
-        lambda broker, event: broker.delegated.look_again(event),
-    ),
-    told.SoftLinksChanged: (
-        lambda broker, event: broker.mesh.rebuild(event),
-        lambda broker, event: broker.link_states.changed(event),
-    ),
-    told.SoftLinkLost: (lambda broker, event: broker.publish.back_to_the_tree(event),),
-}
-"""Who hears of which event, in which order."""

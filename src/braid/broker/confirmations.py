@@ -278,6 +278,11 @@ class Installations:
             if not installation.over:
                 self._look(installation)
 
+    def look_again(self, keys: Iterable[str]) -> None:
+        """Others have to confirm these by now."""
+        for key in list(keys):
+            self.again(self._by_key.get(key, ()))
+
     def review(self, now_us: int) -> None:
         """Time has passed."""
         while (deadline_us := self.next_deadline_us) is not None and now_us >= deadline_us:

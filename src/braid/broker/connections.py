@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "kind_of_party"]
 
 
 class Connections:
@@ -48,14 +48,10 @@ class Connections:
         self.admissions[connection] = admission
         self.parties[connection] = party
         taken_bytes = self._settings.frame_bytes_max
-        kind = "broker"
-        if isinstance(party, SoftLink):
-            kind = "soft"
-        elif isinstance(party, Client):
-            kind = "client"
+        if isinstance(party, Client):
             self.clients[party] = None
             taken_bytes = self.taken_from(party)
-        self._turn.effect(Greeted(connection, taken_bytes, kind, party.name))
+        self._turn.effect(Greeted(connection, taken_bytes, kind_of_party(party), party.name))
         silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
         party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
         party.connection = connection
@@ -74,3 +70,10 @@ class Connections:
         if isinstance(party, Client):
             self.clients.pop(party, None)
         return party
+
+
+def kind_of_party(party: Party) -> str:
+    """What others call it: `client`, `soft` for the other end of a soft link, otherwise `broker`."""
+    if isinstance(party, Client):
+        return "client"
+    return "soft" if isinstance(party, SoftLink) else "broker"

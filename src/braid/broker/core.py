@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from braid.broker.composition import Composition
+from braid.broker.connections import kind_of_party
 from braid.broker.draining import REVIEW_US as DRAINING_REVIEW_US
 from braid.broker.parties import Client
 from braid.broker.reports import statistics_of
@@ -26,6 +27,7 @@ from braid.protocol.inputs import (
     Malformed,
     Opened,
     Persisted,
+    Probed,
     Received,
     Reconfigured,
     Resources,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from braid.matching import Matcher
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
-    from braid.protocol.log import StoreState
+    from braid.protocol.log import KeepStanding, StoreState
 
 __all__ = ["BrokerCore"]
 
@@ -58,7 +60,6 @@ class BrokerCore:
 
     __slots__ = (
         "_admission",
-        "_calm",
         "_changing",
         "_completeness",
         "_connections",
@@ -67,10 +68,10 @@ class BrokerCore:
         "_draining",
         "_durables",
         "_endings",
+        "_exchanges",
         "_handshake",
         "_invariants",
         "_limits",
-        "_link_states",
         "_links",
         "_liveness",
         "_loads",
@@ -78,18 +79,18 @@ class BrokerCore:
         "_matcher",
         "_mesh",
         "_operator",
-        "_organising",
         "_publish",
         "_reconfigurations",
+        "_replacements",
         "_reports",
         "_review_at_us",
         "_soft",
         "_sources",
-        "_store_work",
         "_story",
         "_streams",
         "_subscriptions",
         "_tidy_at_us",
+        "_topology",
         "_turn",
         "_turns",
         "_ways",
@@ -108,6 +109,7 @@ class BrokerCore:
         neighbours: Iterable[tuple[str, str]] = (),
         stopwatch: Callable[[], int] | None = None,
         matcher: Matcher | None = None,
+        standing: KeepStanding | None = None,
     ) -> None:
         """
         Args:
@@ -119,10 +121,11 @@ class BrokerCore:
             stopwatch: nanoseconds, for statistics only; without one matching is not timed.
             neighbours: ids and addresses that another part, such as a directory, remembers from earlier.
             matcher: who answers which destinations want a publication; its own index if not given.
+            standing: in whose place it runs, with whose name; what the store says if not given.
         """
         self.settings = settings
         self.incarnation = incarnation
-        parts = Composition(settings, incarnation, seed, access, store, stopwatch, matcher)
+        parts = Composition(settings, incarnation, seed, access, store, stopwatch, matcher, standing)
         self._turn = parts.turn
         self._connections = parts.connections
         self._endings = parts.endings
@@ -133,44 +136,49 @@ class BrokerCore:
         self._maps = parts.maps
         self._soft = parts.soft
         self._loads = parts.loads
-        self._link_states = parts.link_states
         self._mesh = parts.mesh
         self._subscriptions = parts.subscriptions
         self._streams = parts.streams
         self._durables = parts.durables
         self._delegated = parts.delegated
         self._publish = parts.publish
-        self._store_work = parts.durables.work
         self._ways = parts.publish.ways
         self._sources = self._ways.sources
         self._admission = parts.admission
         self._liveness = parts.liveness
         self._reports = parts.reports
-        self._organising = parts.organising
+        self._topology, self._exchanges = parts.topology, parts.exchanges
         self._operator = parts.operator
         self._draining = parts.draining
         self._changing = parts.changing
         self._limits = parts.limits
         self._reconfigurations = parts.reconfigurations
+        self._replacements = parts.replacements
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
         self._invariants = parts.invariants
         self._story = Story()
         self._review_at_us: int | None = None
         self._tidy_at_us: int | None = None
-        self._calm = False
-        """Whether nothing is to be done before the deadline but what messages ask for."""
-        self._remember(neighbours, store)
+        self._remember(neighbours, store, parts.standing)
         if settings.flooding:
             self._subscriptions.announce_anything()
 
-    def _remember(self, neighbours: Iterable[tuple[str, str]], store: StoreState | None) -> None:
-        """What was there before the last restart."""
+    def _remember(
+        self,
+        neighbours: Iterable[tuple[str, str]],
+        store: StoreState | None,
+        standing: KeepStanding | None,
+    ) -> None:
+        """What was there before the last restart, and who belongs to the place of another process."""
         self._links.remember((name, "") for name in self.settings.expected)
+        if standing is not None:
+            self._links.remember(standing.neighbours, dict(standing.neighbours))
         self._links.remember(neighbours)
         if store is not None:
             self._links.remember(store.neighbours, dict(store.met_at))
             self._links.restore(store.ended)
+            self._replacements.restore(store.replaced)
             for log in store.logs:
                 self._durables.restore(log)
 
@@ -178,22 +186,24 @@ class BrokerCore:
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
-        if self._calm and now_us < self._turn.deadline_us and type(stimulus) is Received:
+        if now_us < self._turn.calm_until_us and type(stimulus) is Received:
             source = self._sources.get(stimulus.connection) or self._source(stimulus.connection)
             try:
-                if source is not None and self._publish.take_in(source, stimulus.frames, now_us):
-                    if self._store_work.asked:
-                        self._store_work.collect()
-                    if self._organising is not None:
-                        effects = self._turn.collect()
-                        self._organising.observe(stimulus, effects)
-                        return effects
-                    return self._turn.collect()
+                if source is not None:
+                    taken = self._publish.take_in(source, stimulus.frames, now_us)
+                    if taken is not None:
+                        if self._topology.organising is not None:
+                            self._topology.organising.observe(stimulus, taken)
+                        return taken
             except (RemoteProtocolError, RequestRefusedError) as error:
                 self._endings.wrong(stimulus.connection, error)
                 stimulus = Tick()  # all that is left of this turn
         self._story.add(stimulus, now_us)
+        late_us = now_us - self._turn.deadline_us
         self._turn.now_us = now_us
+        if late_us > self.settings.heartbeat_us and self._review_at_us is not None:
+            self._ways.forget()
+            self._replacements.woke(late_us)
         self._turns.work = 0
         try:
             self._act(stimulus, now_us)
@@ -202,11 +212,12 @@ class BrokerCore:
             self._endings.stray(error, self._story.lines())
         self._durables.work.collect()
         effects = self._turn.collect()
-        if self._organising is not None:
-            self._organising.observe(stimulus, effects)
-        self._turn.deadline_us = self._next_deadline_us()
-        busy = self._links.holding or self._draining.begun or self._turns.waiting or self._changing.active
-        self._calm = not busy and self._tidy_at_us is None
+        organising = self._topology.organising
+        if organising is not None:
+            organising.observe(stimulus, effects)
+        self._turn.deadline_us = deadline_us = self._next_deadline_us()
+        busy = self._links.holding or self._draining.begun or self._turns.busy or self._changing.active
+        self._turn.calm_until_us = 0 if busy or self._tidy_at_us is not None else deadline_us
         return effects
 
     def _act(self, stimulus: Input, now_us: int) -> None:
@@ -231,6 +242,8 @@ class BrokerCore:
         if self._changing.active:
             self._ways.forget()
             self._reconfigurations.look()
+        if self._exchanges.active:
+            self._exchanges.look()
         if self._tidy_at_us is not None or self._matcher.unfinished:
             self._tidy(now_us, quiet=isinstance(stimulus, Tick))
 
@@ -251,6 +264,9 @@ class BrokerCore:
             self._admission.reconfigured(stimulus)
         elif isinstance(stimulus, Locked | LockRefused | LockLost):
             self._reconfigurations.requests.lock(stimulus)
+            self._exchanges.lock(stimulus)
+        elif isinstance(stimulus, Probed):
+            self._topology.probed(stimulus)
         elif isinstance(stimulus, Drain):
             self._draining.begin()
             self._review_at_us = None
@@ -269,6 +285,7 @@ class BrokerCore:
         due_us = self._review_at_us
         if due_us is None:
             return 0
+        organising = self._topology.organising
         for at_us in (
             self._turn.acknowledge_at_us,
             self._dialling.next_us,
@@ -277,8 +294,9 @@ class BrokerCore:
             self._subscriptions.installations.next_deadline_us,
             self._turns.due_us,
             self._handshake.next_refusal_us,
-            self._organising.due_us if self._organising is not None else None,
+            organising.due_us if organising is not None else None,
             self._reconfigurations.next_us,
+            self._exchanges.next_us,
             self._turn.now_us if self._subscriptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
@@ -335,8 +353,8 @@ class BrokerCore:
         if self._mesh.review_at_us is not None and now_us >= self._mesh.review_at_us:
             self._review_mesh(now_us)
         self._subscriptions.installations.review(now_us)
-        if self._organising is not None:
-            self._organising.on_time(now_us)
+        if self._topology.organising is not None:
+            self._topology.organising.on_time(now_us)
         if self._review_at_us is not None and now_us < self._review_at_us:
             return
         self._review_at_us = now_us + min(self.settings.heartbeat_us, self.settings.recovery_us_max) // 4
@@ -363,7 +381,7 @@ class BrokerCore:
         parties = list(self._connections.parties.values())
         for party in parties:
             if party.line.waiting:
-                self._publish.tell_apart(party)
+                self._turn.tell_apart(party)
         for party, code, reason in self._liveness.review(parties):
             if party.connection is not None:
                 self._endings.broken(party.connection, code, reason)
@@ -375,6 +393,7 @@ class BrokerCore:
                     self._streams.give_up(stream)
         if self._links.holding and any(link.down for link in self._links.links.values()):
             self._ways.forget()
+        self._replacements.review()
         self._links.review_waiting()
         self._links.review_leaving()
         self._completeness.tell()
@@ -411,6 +430,11 @@ class BrokerCore:
         """What this broker is like now: a value that can be compared, shown and sent."""
         self._ways.add_up()
         return self._reports.snapshot()
+
+    def who(self, connection: int) -> tuple[str, str] | None:
+        """Who is at the other end of a connection: `client`, `broker` or `soft`, and the name."""
+        party = self._connections.parties.get(connection)
+        return None if party is None else (kind_of_party(party), party.name)
 
     def answer(self, topic: str, answer: Callable[[Mapping[str, str]], Any]) -> None:
         """Have a further question of operators answered, such as one about what this broker is part of."""

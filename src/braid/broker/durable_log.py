@@ -6,6 +6,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
+from braid.errors import RequestRefusedError
 from braid.language import Filter
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
@@ -16,10 +17,12 @@ from braid.protocol.publisher_names import publisher_and_epoch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from braid.broker.log_copies import CopyProgress
     from braid.broker.parties import Client
     from braid.protocol.log import LogRow, LogState, Pin
+    from braid.protocol.messages import SubscribeDurable
 
-__all__ = ["ROW_BYTES", "DurableLog", "log_key", "size_of"]
+__all__ = ["ROW_BYTES", "DurableLog", "log_key", "require_unread", "size_of"]
 
 # What one row costs beside its record.
 ROW_BYTES = 64
@@ -52,8 +55,14 @@ class DurableLog:
         self.when_full = when_full
         self.next_offset = 0
         self.first_offset = 0
+        self.stored_end = 0
+        """Rows before this are in the store."""
         self.safe_offset = 0
-        """Rows before this are safely stored."""
+        """Rows before this are safely stored: here and, where copies are wanted, at the keeper."""
+        self.copies = 0
+        """How many neighbours are to keep the rows, too."""
+        self.copying: CopyProgress | None = None
+        """How far that is; None where no copies are wanted."""
         self.acknowledged = -1
         self.epochs = EpochHistory()
         """Which start of a broker appended which rows."""
@@ -83,7 +92,8 @@ class DurableLog:
             publishers_max=publishers_max,
         )
         log.first_offset, log.next_offset = state.first_offset, state.next_offset
-        log.safe_offset = state.next_offset
+        log.safe_offset = log.stored_end = state.next_offset
+        log.copies = state.copies
         log.acknowledged = state.acknowledged_offset
         log.epochs = EpochHistory(state.epochs)
         log.secret = state.secret
@@ -124,6 +134,24 @@ class DurableLog:
 def size_of(row: LogRow) -> int:
     """What a row takes of a window or a tail."""
     return len(row.record) + ROW_BYTES
+
+
+def require_unread(message: SubscribeDurable) -> None:
+    """Refuse a reader that knows rows of a log that is not here: it was with the process that had our name.
+
+    To begin a log of the same name in silence would hide that rows are missing.
+
+    Raises:
+        RequestRefusedError: it knows some.
+    """
+    last = max(message.taken, message.resume_after)
+    if last >= 0:
+        raise RequestRefusedError(
+            f"the log {message.name!r} was kept by the process that had this broker's name before, and is "
+            f"not here. The last row that its reader knows has offset {last}: what came after it may be "
+            "missing. Subscribe anew to begin another log",
+            "lost",
+        )
 
 
 def log_key(owner: str, name: str) -> str:

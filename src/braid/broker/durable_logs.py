@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from braid.broker.access import ANONYMOUS, Limits
+from braid.broker.access import Limits
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.confirmations import Installation
-from braid.broker.durable_log import DurableLog, log_key, size_of
+from braid.broker.durable_log import DurableLog, log_key, require_unread, size_of
 from braid.broker.events import Installed
+from braid.broker.kept_copies import KeptCopies
+from braid.broker.log_copies import LogCopies
+from braid.broker.log_making import LogMaking, unknown_durable
 from braid.broker.log_owners import LogOwners
 from braid.broker.log_reading import LogReading
 from braid.broker.log_replays import LogReplays
-from braid.broker.log_secrets import LogSecrets, digest_of
-from braid.broker.parties import Client, class_of
+from braid.broker.log_secrets import LogSecrets
+from braid.broker.lost_logs import DROPPED, LostLogs
+from braid.broker.parties import Client
 from braid.broker.pressure import Pressure
 from braid.broker.retention import Sweeps
 from braid.broker.settings import OVERTAKING_MAX
 from braid.broker.settling import Pending
 from braid.broker.snapshot import LogSnapshot, StoreSnapshot
-from braid.broker.store_work import Answer, Appended, StoreWork
+from braid.broker.store_work import Answer, Appended, StoreWork, Word
 from braid.broker.stored_rows import StoredRows
 from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
@@ -37,37 +41,44 @@ from braid.protocol.log import (
     AcknowledgeLog,
     AppendRows,
     BeginEpoch,
-    CreateLog,
     DeleteLog,
     ForgetPublishers,
     LogRow,
 )
-from braid.protocol.messages import CreateDurable, Done, Failed, LogReset, SubscribeDurable
+from braid.protocol.messages import Done, Failed, LogReset, SubscribeDurable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from braid.broker.access import Principal
     from braid.broker.discards import Discards
     from braid.broker.events import ClientLeft, NotInstalled
-    from braid.broker.parties import Party
+    from braid.broker.parties import Link, Party
     from braid.broker.settings import BrokerSettings
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
     from braid.protocol import PublicationBatch
+    from braid.protocol.copies import CopyRows
     from braid.protocol.inputs import Persisted
-    from braid.protocol.log import LogState, StoreOperation
+    from braid.protocol.log import LogState, StoreOperation, StoreState
     from braid.protocol.messages import Acknowledge, DropDurable, Replay, StopReading
 
 __all__ = ["DurableLogs"]
 
-NAME_LENGTH_MAX = 200
-SHARDS_MAX = 1024
 _NOTHING = Filter("FALSE")
 
 
 class DurableLogs:
-    """Appends to logs and feeds their readers."""
+    """Appends to logs and feeds their readers.
+
+    Args:
+        discards: tells publishers what a log did not store.
+        principal_of: whom a name stands for at present; None for nobody.
+        epoch: the name of this start, unlike that of any other: rows that it stores are of this epoch.
+        neighbours: the links by their names.
+        store: what was kept from earlier; None if there is no store at all.
+        unmet, started_us, complete: as for `LostLogs`.
+    """
 
     def __init__(
         self,
@@ -76,17 +87,15 @@ class DurableLogs:
         subscriptions: Subscriptions,
         discards: Discards,
         *,
+        neighbours: Mapping[str, Link],
         principal_of: Callable[[str], Principal | None],
         epoch: str,
-        kept: bool,
+        store: StoreState | None,
+        unmet: Callable[[], list[str]],
+        started_us: Callable[[], int | None],
+        complete: Callable[[], None],
     ) -> None:
-        """
-        Args:
-            discards: tells publishers what a log did not store.
-            principal_of: whom a name stands for at present; None for nobody.
-            epoch: the name of this start, unlike that of any other: rows that it stores are of this epoch.
-            kept: whether there is a store at all.
-        """
+        kept = store is not None
         self.logs: dict[str, DurableLog] = {}
         self.set_aside: dict[str, str] = {}
         """Logs whose filter cannot be read, and why. They stay in the store as they are."""
@@ -100,14 +109,33 @@ class DurableLogs:
         self._subscriptions = subscriptions
         self._principal_of = principal_of
         self.reading = LogReading(turn)
-        self.replays = LogReplays(turn, self.reading, self._require_reader)
+        self.replays = LogReplays(turn, self.reading, self.require_reader)
         self.owners = LogOwners(turn, self)
-        self._created_here = 0
         self.work = StoreWork(
             turn,
-            {Pending: turn.settlement.settle, Appended: self._appended, Answer: self._answer},
+            {
+                Pending: turn.settlement.settle,
+                Appended: self._appended,
+                Answer: self._answer,
+                Word: self._tell,
+            },
         )
         self._secrets = LogSecrets(self.work)
+        self.making = LogMaking(turn, self, self._secrets, kept=kept, epoch=epoch)
+        self.lost = LostLogs(
+            turn,
+            self,
+            neighbours,
+            kept=kept,
+            bereft=store is not None and not store.neighbours and not store.logs,
+            unmet=unmet,
+            started_us=started_us,
+            complete=complete,
+        )
+        self.copies = LogCopies(turn, self, neighbours, self.lost)
+        self.kept_copies = KeptCopies(
+            turn, self.work, self.reading, kept=kept, publishers_max=settings.log_publishers_max
+        )
         self.stored = StoredRows(turn, self.work, self._limits_of)
         self.sweeps = Sweeps(turn, self.stored)
         self._memory = {
@@ -120,6 +148,12 @@ class DurableLogs:
 
     def restore(self, state: LogState) -> None:
         """Go on with a log that the store holds."""
+        if state.name.startswith(DROPPED):
+            self.lost.restore_dropped(state)
+            return
+        if state.origin:
+            self.kept_copies.restore(state)
+            return
         try:
             log = DurableLog.restored(state, **self._memory)
         except FilterError as error:
@@ -136,6 +170,28 @@ class DurableLogs:
         self._forget_publishers(log)
         self._look_at_grant(log)
         self.install(log, self._unasked(log))
+        self.copies.made(log)
+        if log.copying is not None:
+            log.copying.ever = True
+
+    def empty(self, name: str, owner: str, filter: Filter, when_full: str) -> DurableLog:
+        """A log with nothing in it, which nobody knows yet."""
+        return DurableLog(name, owner, filter, when_full, **self._memory)
+
+    def enter(self, log: DurableLog) -> None:
+        """There is one log more."""
+        self.logs[log.key] = log
+        self._turn.quotas.log_kept(log.owner)
+        self.stored.created(log)
+
+    def restored(self, log: DurableLog) -> None:
+        """A log is back, with all its rows: it collects further ones."""
+        self._look_at_grant(log)
+        self.install(log, self._unasked(log))
+
+    def require_carried(self, filter: Filter) -> None:
+        """Refuse a filter that no link could carry; see `Subscriptions.require_carried`."""
+        self._subscriptions.require_carried(filter)
 
     def _limits_of(self, owner: str) -> Limits:
         principal = self._principal_of(owner)
@@ -150,7 +206,7 @@ class DurableLogs:
     def subscription(self, log: DurableLog) -> str:
         return f"{self._settings.broker_id}/durable/{log.key}"
 
-    def _of(self, client: Client, name: str) -> DurableLog | None:
+    def of(self, client: Client, name: str) -> DurableLog | None:
         """The client's log of this name."""
         return self.logs.get(log_key(client.principal.name, name))
 
@@ -160,15 +216,15 @@ class DurableLogs:
         Raises:
             RequestRefusedError: there is none, or it may not.
         """
-        self._require_readable(client, name)
-        log = self._of(client, name)
+        self.require_readable(client, name)
+        log = self.of(client, name)
         if log is None:
             log = self.logs.get(name)
             if log is None or not self._may_replay(client, log):
-                raise _unknown(name)
+                raise unknown_durable(name)
             return log
         self._secrets.require(client, log, secret)
-        self._require_reader(client, log)
+        self.require_reader(client, log)
         return log
 
     def _may_replay(self, client: Client, log: DurableLog) -> bool:
@@ -176,7 +232,7 @@ class DurableLogs:
         principal = self._principal_of(client.principal.name) or client.principal
         return log.key in principal.grant.replay
 
-    def _require_readable(self, client: Client, name: str) -> None:
+    def require_readable(self, client: Client, name: str) -> None:
         reason = self.set_aside.get(log_key(client.principal.name, name))
         if reason is not None:
             raise RequestRefusedError(
@@ -197,7 +253,7 @@ class DurableLogs:
                 self.install(log, self._unasked(log))
             if log.reader is not None:
                 try:
-                    self._require_reader(log.reader, log)
+                    self.require_reader(log.reader, log)
                 except RequestRefusedError as error:
                     self._turn.fail(log.reader, log.reader_request, error)
                     self.stop_reading(log.reader, log.key)
@@ -206,7 +262,7 @@ class DurableLogs:
         owner = self._principal_of(log.owner)
         log.permitted = owner.permitted_part(log.filter) if owner is not None else None
 
-    def _require_reader(self, client: Client, log: DurableLog) -> Filter:
+    def require_reader(self, client: Client, log: DurableLog) -> Filter:
         """What of a log a client may read at present, or an `AccessDeniedError`."""
         principal = self._principal_of(client.principal.name) or client.principal
         if log.owner != principal.name and log.key in principal.grant.replay:
@@ -226,32 +282,14 @@ class DurableLogs:
             self._subscriptions.withdraw(installation.key)
             self.installed(Installed(installation.waiter, ()))
 
-    def had(self, client: Client, message: SubscribeDurable | CreateDurable) -> DurableLog:
-        """The log that a client asks for, made if there is none.
-
-        Raises:
-            RequestRefusedError, FilterError: it cannot be had, and here is why.
-        """
-        if not self._kept:
-            raise RequestRefusedError(
-                "this broker keeps nothing on disk: start it with a data directory", "store"
-            )
-        self._require_readable(client, message.name)
-        log = self._of(client, message.name)
-        if log is None:
-            return self._created(client, message)
-        self._secrets.require(client, log, message.secret)
-        if isinstance(message, SubscribeDurable):
-            self._require_free(client, log, takeover=message.takeover)
-        self._require_same(client, log, message)
-        return log
-
     # What clients ask for.
 
     def subscribe(self, client: Client, message: SubscribeDurable) -> None:
         """Create a log, or go on reading one."""
         try:
-            log = self.had(client, message)
+            if self._turn.epoch and self.of(client, message.name) is None:
+                require_unread(message)
+            log = self.making.had(client, message)
         except (FilterError, RequestRefusedError) as error:
             self._turn.fail(client, message.request, error)
             return
@@ -307,6 +345,15 @@ class DurableLogs:
         self.work.when_safe(Answer(waiter.party, answer, self.logs.get(waiter.key)))
 
     def _answer(self, answer: Answer) -> None:
+        if answer.log is None or not self.copies.hold(answer.log, answer):
+            self.answer(answer)
+
+    def _tell(self, word: Word) -> None:
+        if word.link.agreed:
+            self._turn.tell(word.link, word.message)
+
+    def answer(self, answer: Answer) -> None:
+        """What a client has asked for is safe."""
         self._turn.tell(answer.client, answer.message)
         if answer.log is not None:
             self.reading.feed(answer.log)
@@ -322,86 +369,9 @@ class DurableLogs:
             self.stop_reading(client, log.key)
         self._turn.fail(client, waiter.request, event.error)
 
-    def _created(self, client: Client, message: SubscribeDurable | CreateDurable) -> DurableLog:
-        if not 0 < len(message.name) <= NAME_LENGTH_MAX:
-            raise RequestRefusedError(
-                f"the name of a durable subscription has 1 to {NAME_LENGTH_MAX} characters, "
-                f"not {len(message.name)}"
-            )
-        if class_of(message.when_full) is None:
-            raise RequestRefusedError(f"when_full cannot be {message.when_full!r}")
-        if not message.filter:
-            raise _unknown(message.name)
-        self._turn.quotas.require_subscription(client.principal)
-        filter = client.principal.permitted_subscription(client.principal.asked_filter(message.filter))
-        self._subscriptions.require_carried(filter)
-        log = DurableLog(message.name, client.principal.name, filter, message.when_full, **self._memory)
-        if log.owner == ANONYMOUS and message.secret:
-            log.secret = digest_of(message.secret)
-        if isinstance(message, CreateDurable):
-            if not (1 <= message.shards <= SHARDS_MAX and 0 <= message.shard < message.shards):
-                raise RequestRefusedError(
-                    f"there are 1 to {SHARDS_MAX} shards, counted from 0: {message.shard} of {message.shards}"
-                )
-            log.shard, log.shards = message.shard, message.shards
-        self._created_here += 1
-        log.id = f"{self._epoch}.{self._created_here}"
-        self.logs[log.key] = log
-        self._turn.quotas.log_kept(log.owner)
-        self.stored.created(log)
-        self.work.ask(
-            CreateLog(
-                log.key,
-                log.owner,
-                filter.text,
-                log.when_full,
-                self._turn.now_us,
-                log.secret,
-                log.id,
-                log.shard,
-                log.shards,
-            )
-        )
-        return log
-
-    def _require_free(self, client: Client, log: DurableLog, *, takeover: bool) -> None:
-        """Refuse a second reader, unless it said that the first is to stop.
-
-        The first may be a former connection of the same client, whose end has not been noticed here.
-        """
-        reader = log.reader
-        if reader is None or reader is client or reader.is_again(client) or takeover:
-            return
-        raise RequestRefusedError(
-            f"the durable subscription {log.name!r} is being read by another connection, of the client "
-            f"{reader.name!r}; takeover=True ends that",
-            "taken",
-        )
-
-    def _require_same(
-        self, client: Client, log: DurableLog, message: SubscribeDurable | CreateDurable
-    ) -> None:
-        """Refuse a client that may not read the log, or takes it for another one."""
-        permitted = self._require_reader(client, log)
-        log.permitted = permitted  # the grant may have changed since the log was made
-        if isinstance(message, CreateDurable) and (message.shard, message.shards) != (log.shard, log.shards):
-            raise RequestRefusedError(
-                f"durable subscription {log.name!r} is shard {log.shard} of {log.shards}; drop it first",
-                "conflict",
-            )
-        if not message.filter:
-            return
-        asked = client.principal.asked_filter(message.filter)
-        if asked != log.filter and client.principal.permitted_subscription(asked) != permitted:
-            raise RequestRefusedError(
-                f"durable subscription {log.name!r} has the filter {log.filter}; drop it first, or resume it "
-                "without a filter",
-                "conflict",
-            )
-
     def acknowledge(self, client: Client, message: Acknowledge) -> None:
         """The reader is done with everything up to an offset."""
-        log = self._of(client, message.name)
+        log = self.of(client, message.name)
         if log is None or log.reader is not client:
             return
         if message.epoch and not log.epochs.has(message.epoch, message.offset, log.next_offset):
@@ -424,10 +394,10 @@ class DurableLogs:
 
     def drop(self, client: Client, message: DropDurable) -> None:
         """End a durable subscription for good."""
-        log = self._of(client, message.name)
+        log = self.of(client, message.name)
         key = log_key(client.principal.name, message.name)
         if log is None and key not in self.set_aside:
-            self._turn.fail(client, message.request, _unknown(message.name))
+            self._turn.fail(client, message.request, unknown_durable(message.name))
             return
         try:
             digest = log.secret if log is not None else self._secrets_aside.get(key, "")
@@ -446,6 +416,7 @@ class DurableLogs:
         del self.logs[log.key]
         self._turn.quotas.log_kept(log.owner, -1)
         self.stored.dropped(log)
+        self.copies.ended(log)
         if log.reader is not None:
             self.stop_reading(log.reader, log.key)
         self._subscriptions.withdraw(self.subscription(log))
@@ -501,7 +472,7 @@ class DurableLogs:
         if not rows:
             # It may be on its way to the store at this moment, so it is safe only after what is.
             if pending is not None:
-                self.work.when_safe(pending.share())
+                self._when_safe(log, pending)
             return
         bits = log.stored.window_of(publisher)[1]
         recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
@@ -519,7 +490,7 @@ class DurableLogs:
             self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
         if pending is not None:
-            self.work.when_safe(pending.share())
+            self._when_safe(log, pending)
         if self.unsafe_bytes > self._settings.persist_bytes_max:
             self._bottleneck.hold_up(source)
         self.stored.stores(log.owner, source)
@@ -527,10 +498,20 @@ class DurableLogs:
             # A link carries what others publish for others, too: it is held up only where memory must be.
             self.pressure.stores(source)
 
+    def _when_safe(self, log: DurableLog, pending: Pending) -> None:
+        """Publications are settled when they are in the store, and where the log is copied, there, too."""
+        self.work.when_safe(pending.share())
+        if log.copying is not None and self.copies.hold(log, pending):
+            pending.share()
+
     def _appended(self, appended: Appended) -> None:
         log, first, rows, size = appended
         self.unsafe_bytes -= size
-        log.safe_offset = first + len(rows)
+        log.stored_end = first + len(rows)
+        if log.copies:
+            self.copies.stored(log)  # its readers get what both have, from the store
+            return
+        log.safe_offset = log.stored_end
         log.tail.extend(enumerate(rows, first))
         log.tail_bytes += size
         while log.tail and log.tail_bytes > self._settings.durable_tail_bytes:
@@ -541,6 +522,11 @@ class DurableLogs:
         """Have the store do something else, if there is one."""
         if self._kept:
             self.work.ask(operation)
+
+    def copy_rows(self, link: Link, message: CopyRows) -> None:
+        """Rows of a log come back from its keeper, or of a neighbour's log to be kept."""
+        if not self.lost.fetched(link, message):
+            self.kept_copies.rows(link, message)
 
     # What the driver says of the store, and what operators hear of it.
 
@@ -580,11 +566,15 @@ class DurableLogs:
         self.work.review()
         if self._kept:
             self.sweeps.review()
+            self.lost.review()
+            self.copies.review()
 
     def heard(self, told: Persisted | Swept | Resources) -> None:
         """Store work is done or is not, rows were removed, or the driver says how much room there is."""
         if isinstance(told, Swept):
             self.sweeps.swept(told)
+            for swept in told.logs:
+                self.kept_copies.removed(swept.name, swept.first_offset)
             return
         if isinstance(told, Resources):
             self.pressure.looked_at(told)
@@ -592,7 +582,3 @@ class DurableLogs:
         self.work.persisted(told)
         if self.unsafe_bytes * 2 <= self._settings.persist_bytes_max:
             self._turn.open(self._bottleneck)
-
-
-def _unknown(name: str) -> RequestRefusedError:
-    return RequestRefusedError(f"there is no durable subscription {name!r}", "unknown")

@@ -112,7 +112,7 @@ class Endings:
         if connection is None:
             return
         self._turn.effect(Close(connection, message.reason or "goodbye"))
-        self.end(connection)
+        self.end(connection, there=True)
         if isinstance(party, Link) and message.detach:
             self._events.tell(Detached(party))
 
@@ -121,19 +121,22 @@ class Endings:
         visitor = self._connections.visitors.pop(connection, None)
         if visitor is not None:
             self.not_made(visitor.opened.dialled, visitor.opened.soft)
-        self.end(connection)
+        self.end(connection, there=True)
 
     def not_made(self, address: str | None, soft: bool) -> None:
         """A connection, which we may have dialled, is not to be."""
         if address is not None:
             self._events.tell(DialFailed(address, soft))
 
-    def end(self, connection: int) -> None:
-        """A connection is over; a link waits for the next one, a client is gone."""
+    def end(self, connection: int, *, there: bool = False) -> None:
+        """A connection is over; a link waits for the next one, a client is gone.
+
+        `there`: the other end has closed it.
+        """
         self._events.tell(ConnectionEnded(connection))
         party = self._connections.leave(connection)
         if isinstance(party, Link):
-            self._events.tell(LinkLost(party))
+            self._events.tell(LinkLost(party, there=there))
         elif isinstance(party, SoftLink):
             self._events.tell(SoftLinkEnded(party))
         elif isinstance(party, Client):

@@ -49,9 +49,11 @@ __all__ = [
     "LinkOpening",
     "LinkRemoved",
     "MapChanged",
+    "NameTaken",
     "NeighbourGone",
     "NeighboursTold",
     "NotInstalled",
+    "OperationEnded",
     "PlaceChanged",
     "PlaceEnded",
     "PublicationsHeld",
@@ -89,6 +91,8 @@ class LinkLost:
     link: Link
     strayed: bool = False
     """Whether we have lost our way with it, so that its session cannot go on."""
+    there: bool = False
+    """Whether the other end has closed it, and so knows that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ class LinkBegun:
 
     link: Link
     delta: int
+    ahead: bool = False
+    """Whether both ends have said everything before it was a link among the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,17 @@ class LinkOpening:
     """A neighbour has said everything and knows everything: what it has not repeated is no more."""
 
     link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class NameTaken:
+    """A neighbour that we dialled says that another process has our name."""
+
+    neighbour: str
+    epoch: int
+    """How often it has gone to another process."""
+    address: str
+    """Where that one can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +219,21 @@ class PlaceEnded:
 
 @dataclass(frozen=True, slots=True)
 class PublicationsHeld:
-    """An operation begins: publications wait at the door."""
+    """Publications wait at the door, as an operation begins; or less waits there than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationsResumed:
     """Publications go their way again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationEnded:
+    """An operation that this broker has asked others for is over."""
+
+    operation: str
+    problem: str
+    """Why it was given up; empty if it was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +344,7 @@ Event: TypeAlias = (
     | DialFailed
     | LinkBegun
     | LinkOpening
+    | NameTaken
     | InterestKnown
     | CaughtUp
     | TrackLost
@@ -329,6 +356,7 @@ Event: TypeAlias = (
     | PlaceEnded
     | PublicationsHeld
     | PublicationsResumed
+    | OperationEnded
     | CopyStranded
     | ReachChanged
     | Ready

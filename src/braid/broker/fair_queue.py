@@ -13,12 +13,15 @@ heartbeats, pass the line.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from itertools import groupby, islice
+from functools import partial
+from itertools import groupby, islice, takewhile
 from typing import TYPE_CHECKING
 
+from braid.broker.joining import is_long, rows_per_piece
 from braid.broker.parties import Client, Link
-from braid.errors import RemoteProtocolError
+from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol import Frame, PublicationBatch
+from braid.protocol.changes import MoveEntries
 from braid.protocol.effects import Pause
 from braid.protocol.messages import (
     AcknowledgeDurable,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from braid.broker.events import PublicationsHeld, PublicationsResumed
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
+    from braid.broker.ways import Arrival
 
 __all__ = ["WORK_PER_TURN", "FairQueue"]
 
@@ -67,6 +71,7 @@ _WORK = {
     Advertise: 16,
     Unadvertise: 16,
     Ask: 32,
+    MoveEntries: 64,
 }
 # Frames of one line that a turn looks at.
 FRAMES_PER_TURN = 512
@@ -74,6 +79,8 @@ FRAMES_PER_TURN = 512
 CHARACTERS_PER_UNIT = 16
 # Publications of a batch that cost as much as a unit, beside the one for the batch.
 ROWS_PER_UNIT = 64
+# And as many bytes of a long batch.
+BYTES_PER_UNIT = 8_192
 # One read has no more frames than this. It only meets those whose driver reads on nevertheless.
 LINE_FRAMES_MAX = 200_000
 
@@ -84,11 +91,15 @@ _ROUTINE = frozenset({Acknowledgement, Ping, Pong, Settled})
 class _Line:
     """What has come from one connection and is not handled yet."""
 
-    __slots__ = ("frames", "not_before_us", "party")
+    __slots__ = ("connection", "frames", "not_before_us", "party", "pieces")
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, connection: int, party: Party) -> None:
+        self.connection = connection
         self.party = party
         self.frames: deque[Frame] = deque()
+        self.pieces: deque[Arrival] = deque()
+        """What is left of a long batch, which goes before the frames. It has been accepted: it is routed
+        whatever becomes of the connection."""
         self.not_before_us = 0
         """When its client may ask for more, by its rate."""
 
@@ -98,6 +109,11 @@ class _Line:
             self.not_before_us = now_us + self.party.limiter.requests_owed_us(now_us)
 
     @property
+    def next_is_long(self) -> bool:
+        """Whether the next thing to do is a part of a long batch."""
+        return bool(self.pieces) or (bool(self.frames) and is_long(self.frames[0].body))
+
+    @property
     def open(self) -> bool:
         """Whether its answers are read: one who takes none is asked to wait."""
         return self.party.channel.writable
@@ -105,7 +121,7 @@ class _Line:
     @property
     def due_us(self) -> int | None:
         """When it is to be served; None while it is not. Publications wait for neither rate nor reading."""
-        if self.frames and type(self.frames[0].body) is PublicationBatch:
+        if self.pieces or (self.frames and type(self.frames[0].body) is PublicationBatch):
             return 0
         return self.not_before_us if self.open else None
 
@@ -119,6 +135,8 @@ class FairQueue:
         *,
         handler: Callable[[Party, type], Callable[[Any, Any], None]],
         batches: Callable[[Party, Sequence[Frame]], None],
+        divided: Callable[[Party, Frame, int], list[Arrival]],
+        pieces: Callable[[Party, Sequence[Arrival]], None],
         subscribe_link: Callable[[Link, Sequence[Subscribe]], None],
         changing: Callable[[], None],
         check: Callable[[Party], None],
@@ -131,6 +149,8 @@ class FairQueue:
             turn: where effects go.
             handler: who handles a kind of message from a party.
             batches: accepts and handles publications.
+            divided: accepts a batch, and makes pieces of so many rows of it.
+            pieces: handles some of these.
             subscribe_link: handles subscriptions from a neighbour, which are cheaper together.
             changing: called before anything that may change who gets what.
             check: complains about a party that asks for more than it takes.
@@ -142,6 +162,8 @@ class FairQueue:
         self._turn = turn
         self._handler = handler
         self._batches = batches
+        self._divided = divided
+        self._pieces = pieces
         self._subscribe_link = subscribe_link
         self._changing = changing
         self._check = check
@@ -151,7 +173,7 @@ class FairQueue:
         self.holding = False
         """Whether an operation holds publications, and what changes tables, at the door."""
         self._left: list[_Line] = []
-        """What clients have left behind that have gone meanwhile."""
+        """What connections that have ended have left behind and is still to be routed."""
         self.waiting: dict[int, _Line] = {}
         """Who stands in line, by connection."""
         self._neighbours: dict[int, _Line] = {}
@@ -167,7 +189,9 @@ class FairQueue:
         if connection is None:
             return
         line = self.waiting.get(connection)
-        if line is None:
+        if line is None and self._left and self._has_left(party):
+            line = self._begin(connection, party)
+        elif line is None:
             # A client waits behind other clients. Neighbours are few, and others depend on them.
             crowded = bool(self._clients) and isinstance(party, Client)
             handled = self._handle(party, frames, 0 if crowded else WORK_PER_TURN)
@@ -180,6 +204,11 @@ class FairQueue:
     def serve(self) -> None:
         """Do one turn's worth of what stands in line."""
         budget = WORK_PER_TURN
+        while self._left and budget > 0 and not self.holding:
+            line = self._left[0]
+            before = self.work
+            self._guard(line.connection, partial(self._let_go, line, budget))
+            budget -= max(1, self.work - before)
         for connection in list(self._neighbours):
             if budget > 0 and not self._waits(self._neighbours[connection]):
                 budget -= self._serve(connection, self._neighbours[connection], budget)
@@ -212,21 +241,37 @@ class FairQueue:
         self._find_due()
 
     def hold(self, _: PublicationsHeld) -> None:
-        """An operation begins."""
+        """An operation begins, or holds less than before."""
         self.holding = True
         self._find_due()
 
     def resume(self, _: PublicationsResumed) -> None:
         """An operation is through here: what waited goes on, that of those who have gone first."""
         self.holding = False
-        left, self._left = self._left, []
-        for line in left:
-            self._let_go(line)
         self._find_due()
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything stands in line."""
+        return bool(self.waiting or self._left)
+
+    @property
+    def routing(self) -> bool:
+        """Whether something is still to be routed that was accepted, or that a client has left behind."""
+        return bool(self._left) or any(line.pieces for line in self.waiting.values())
+
     def _waits(self, line: _Line) -> bool:
-        """Whether a line stands still until an operation is through."""
-        return self.holding and bool(line.frames) and self._held(line.party, type(line.frames[0].body))
+        """Whether a line stands still: until an operation is through, or what its party left behind is."""
+        if self._left and self._has_left(line.party):
+            return True
+        if not self.holding:
+            return False
+        kind = PublicationBatch if line.pieces else _kind(line.frames[0]) if line.frames else None
+        return kind is not None and self._held(line.party, kind)
+
+    def _has_left(self, party: Party) -> bool:
+        """Whether a former connection of a party, or of one with its name, has left something behind."""
+        return any(type(line.party) is type(party) and line.party.name == party.name for line in self._left)
 
     def writable(self, connection: int) -> None:
         """One in line reads its answers again, or does not any more."""
@@ -234,31 +279,82 @@ class FairQueue:
             self._find_due()
 
     def forget(self, connection: int) -> None:
-        """A connection has ended, and with it what stood in line."""
-        if self.waiting.pop(connection, None) is not None:
-            self._neighbours.pop(connection, None)
-            self._clients.pop(connection, None)
+        """A connection has ended, and with it what stood in line and was not accepted."""
+        line = self._remove(connection)
+        if line is not None:
+            line.frames.clear()
+            self._leave(line)
 
     def last_words(self, connection: int) -> None:
         """A client has gone by itself: what it published goes its way, and what it asked for is no matter."""
         line = self.waiting.get(connection)
-        self.forget(connection)
         if line is not None and isinstance(line.party, Client):
-            if self.holding:
-                self._left.append(line)
-            else:
-                self._let_go(line)
+            self._remove(connection)
+            self._leave(line)
 
-    def _let_go(self, line: _Line) -> None:
-        """Route what a client has published that has gone."""
-        channel = line.party.channel
-        for kind, run in groupby(line.frames, key=_kind):
-            if kind is PublicationBatch:
-                self._batches(line.party, list(run))
+    def _remove(self, connection: int) -> _Line | None:
+        self._neighbours.pop(connection, None)
+        self._clients.pop(connection, None)
+        return self.waiting.pop(connection, None)
+
+    def _leave(self, line: _Line) -> None:
+        """Keep what is still to be routed of a connection that has ended."""
+        if not (line.pieces or line.frames):
+            return
+        self._left.append(line)
+        if not self.holding and len(self._left) == 1:
+            # Mostly that is all of it.
+            self._let_go(line, WORK_PER_TURN)
+        self._find_due()
+
+    def _let_go(self, line: _Line, work_max: int) -> None:
+        """Route some of what a connection that has ended has left behind."""
+        try:
+            if line.next_is_long:
+                self._route_pieces(line, work_max)
             else:
-                for frame in run:
-                    if frame.sequence:
-                        channel.accept(frame)
+                self._accept_some(line, work_max)
+        except (RemoteProtocolError, RequestRefusedError):
+            line.frames.clear()  # as if its connection had ended for that
+            raise
+        finally:
+            if not (line.pieces or line.frames):
+                self._left.remove(line)
+
+    def _accept_some(self, line: _Line, work_max: int) -> None:
+        """Take in some frames of a client that has gone: what it published goes its way."""
+        kind = _kind(line.frames[0])
+        run = list(islice(takewhile(lambda frame: _kind(frame) is kind, line.frames), FRAMES_PER_TURN))
+        if kind is PublicationBatch:
+            fitting, work = _fitting_batches(run, work_max)
+            del run[fitting:]
+            self.work += work
+        for _ in run:
+            line.frames.popleft()
+        if kind is PublicationBatch:
+            self._batches(line.party, run)
+            return
+        for frame in run:
+            if frame.sequence:
+                line.party.channel.accept(frame)
+
+    def _route_pieces(self, line: _Line, work_max: int) -> None:
+        """Route pieces of a long batch, one at least."""
+        if not line.pieces:
+            frame = line.frames.popleft()
+            line.pieces.extend(self._divided(line.party, frame, rows_per_piece(frame.body)))
+        while line.pieces:
+            piece = line.pieces.popleft()
+            work = 1 + max(piece[0].count // ROWS_PER_UNIT, piece[0].size // BYTES_PER_UNIT)
+            work_max -= work
+            self.work += work
+            try:
+                self._pieces(line.party, (piece,))
+            except (RemoteProtocolError, RequestRefusedError):
+                line.pieces.clear()
+                raise
+            if work_max <= 0:
+                return
 
     # One party.
 
@@ -270,13 +366,17 @@ class FairQueue:
         before = self.work
 
         def handle() -> None:
-            frames = list(islice(line.frames, FRAMES_PER_TURN))
-            for _ in range(self._handle(line.party, frames, work_max)):
-                line.frames.popleft()
+            if line.next_is_long:
+                self._route_pieces(line, work_max)
+                self._after(line.party)
+            else:
+                frames = list(islice(line.frames, FRAMES_PER_TURN))
+                for _ in range(self._handle(line.party, frames, work_max)):
+                    line.frames.popleft()
             line.look_at_rate(self._turn.now_us)
 
         self._guard(connection, handle)
-        if not line.frames and self.waiting.get(connection) is line:
+        if not (line.frames or line.pieces) and self.waiting.get(connection) is line:
             self.forget(connection)
             party = line.party
             owed_us = party.limiter.owed_us(self._turn.now_us) if isinstance(party, Client) else 0
@@ -286,10 +386,14 @@ class FairQueue:
     def _handle(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle as much as fits; returns how many frames that were. Reports always fit."""
         handled = self._handle_runs(party, frames, work_max)
+        self._after(party)
+        return handled
+
+    def _after(self, party: Party) -> None:
+        """Something of a party's has been handled."""
         self._check(party)
         if party.channel.acknowledgement_waits:
             self._turn.arrived(party)
-        return handled
 
     def _handle_runs(self, party: Party, frames: Sequence[Frame], work_max: int) -> int:
         """Handle neighbouring frames of one kind together."""
@@ -304,7 +408,8 @@ class FairQueue:
                 fitting, work = _fitting_batches(run, max(work_max, WORK_PER_CLIENT))
                 work_max -= work
                 self.work += work
-                self._batches(party, run[:fitting])
+                if fitting:
+                    self._batches(party, run[:fitting])
                 if fitting < len(run):
                     return handled + fitting
             elif kind in _ROUTINE:
@@ -352,7 +457,7 @@ class FairQueue:
     # Standing in line.
 
     def _begin(self, connection: int, party: Party) -> _Line:
-        line = self.waiting[connection] = _Line(party)
+        line = self.waiting[connection] = _Line(connection, party)
         line.look_at_rate(self._turn.now_us)
         if isinstance(party, Client):
             self._clients[connection] = line
@@ -363,7 +468,8 @@ class FairQueue:
 
     def _stand_in_line(self, line: _Line, frames: Sequence[Frame]) -> None:
         for frame in frames:
-            if type(frame.body) in _ROUTINE:
+            # What has a number is handled in the order of the numbers, also where it would change nothing.
+            if type(frame.body) in _ROUTINE and not frame.sequence:
                 self._each(line.party, type(frame.body), (frame,))
             else:
                 line.frames.append(frame)
@@ -373,6 +479,9 @@ class FairQueue:
 
     def _find_due(self) -> None:
         now_us = self._turn.now_us
+        if self._left and not self.holding:
+            self.due_us = now_us
+            return
         if any(not self._waits(line) for line in self._neighbours.values()):
             self.due_us = now_us
             return
@@ -397,14 +506,17 @@ def _kind(frame: Frame) -> type:
 
 
 def _fitting_batches(run: Sequence[Frame], work_max: int) -> tuple[int, int]:
-    """How many batches may be handled now, one at least, and how much work they are.
+    """How many batches may be handled now, and how much work they are: one at least that is not long.
 
     Those that are made one, as `joined` does, cost as one.
     """
     work = 0
     before = ""
-    for count, (_, batch) in enumerate(run):
+    for count, frame in enumerate(run):
+        batch = frame.body
         if isinstance(batch, PublicationBatch):
+            if is_long(frame.body):
+                return count, work // ROWS_PER_UNIT
             if batch.publisher != before or batch.acknowledged:
                 work += ROWS_PER_UNIT
                 before = batch.publisher

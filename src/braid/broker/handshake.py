@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from braid.broker.access import ANONYMOUS, RateLimiter, RequestRate
 from braid.broker.access_review import NOBODY, Admission, WrongTokens
+from braid.broker.identities import host_of
+from braid.broker.links import DOUBLE
 from braid.broker.offers import NO_OFFER, Offer
 from braid.broker.parties import Client
 from braid.broker.settings import checked_broker_id
@@ -78,6 +80,9 @@ class Handshake:
         mesh: Mesh,
         dialling: Dialling,
         guard: Callable[..., None],
+        require_current: Callable[[int, str, Hello | Welcome], None],
+        granted: Callable[[str, Hello], bool],
+        resumption: Callable[[], str],
     ) -> None:
         """
         Args:
@@ -91,6 +96,9 @@ class Handshake:
             mesh: takes over those of soft links.
             dialling: dials where a neighbour should be.
             guard: runs what a visitor's mistake may end, which then ends that connection.
+            require_current: refuses a process whose name another one has.
+            granted: whether a name was given to the process that greets.
+            resumption: how publications come back to this broker.
         """
         self._closed = False
         """Nobody new is let in."""
@@ -109,6 +117,9 @@ class Handshake:
         self._mesh = mesh
         self._dialling = dialling
         self._guard = guard
+        self._require_current = require_current
+        self._granted = granted
+        self._resumption = resumption
         self._clients_ever = 0
         self._requests: dict[str, RequestRate] = {}
         """What all connections of a principal ask for, together; there are no more than principals."""
@@ -134,7 +145,7 @@ class Handshake:
         if opened.dialled is not None:
             visitor.admission = Admission(certificate=opened.certificate)
             offer = visitor.offer = self._links.offer(opened.dialled) if not soft else NO_OFFER
-            meant = () if soft else self._meant(offer.expected)
+            meant = [] if soft else self._meant(opened.dialled, offer.expected)
             hello = Hello(
                 PROTOCOL_VERSION,
                 "soft" if soft else "broker",
@@ -152,16 +163,22 @@ class Handshake:
                 ticket=self._identities.ticket_for(offer.expected) if offer.expected else "",
                 returned=self._identities.returned(meant),
                 operation=offer.operation,
+                epoch=self._turn.epoch,
+                resumption="" if soft else self._resumption(),
             )
             self._turn.effect(Send(opened.connection, [Frame(0, hello)]))
 
-    def _meant(self, expected: str) -> list[str]:
+    def _meant(self, address: str, expected: str) -> list[str]:
         """The neighbours that a greeting is to convince: the one that should be where it goes.
 
-        Another one may be there, and could repeat to others what proves to them who we are. Only where nobody
-        is expected, such as at an address that an operator has just named, it may be any of them.
+        Another one may be there, and could repeat to others what proves to them who we are; it dials back if
+        it must know. Only at an address of our settings it may be any of them where nobody says to be there:
+        brokers are dialled at names that they do not call themselves by.
         """
-        return [expected] if expected else sorted({*self._neighbours, *self._identities.ticketed})
+        if expected:
+            return [expected]
+        configured = address in self._settings.neighbours
+        return sorted({*self._neighbours, *self._identities.known}) if configured else []
 
     def greeted(self, connection: int, message: Message) -> Party | None:
         """The first message of a visitor; returns the party it has become.
@@ -206,7 +223,8 @@ class Handshake:
         if principal is None:
             return None
         if message.role in ("broker", "soft"):
-            if not self.access.is_open and principal.name != message.name:
+            own = self.access.is_open or principal.name == message.name
+            if not own and not (role == message.role and self._granted(message.name, message)):
                 raise AccessDeniedError(f"this principal may not link as the broker {message.name!r}")
             if message.role == "soft":
                 return self._soft(connection, visitor, message)
@@ -225,8 +243,9 @@ class Handshake:
             message.secret,
             message.incarnation,
         )
-        self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
+        client.elsewhere = message.elsewhere
         client.channel.restart(message.credit)
+        self._connections.enter(connection, client, message.frame_bytes_max, visitor.admission)
         self._turn.tell_connection(
             client,
             Welcome(
@@ -289,8 +308,17 @@ class Handshake:
 
     def _broker(self, connection: int, visitor: Visitor, hello: Hello) -> Link:
         checked = _checked_id(hello.name)
+        self._require_current(connection, checked, hello)
         known = self._neighbours.get(checked)
-        if known is not None and self.access.is_open and not self._identities.convincing(known, hello):
+        if known is not None and known.connection is not None and self._settings.broker_id in hello.brokers:
+            # It does not know that this is us, whom it is connected with.
+            raise RequestRefusedError(DOUBLE, "double")
+        remote = visitor.opened.remote
+        if (
+            known is not None
+            and self.access.is_open
+            and not self._identities.convincing(known, hello, remote)
+        ):
             self._identities.take_ticket(checked, hello.ticket)
             self._dialling.verify(known)
             raise RequestRefusedError(
@@ -300,10 +328,11 @@ class Handshake:
                 "identity",
             )
         proofs = self._identities.proofs([checked])
-        return self._linked(*self._links.accept(connection, hello, visitor.admission, proofs))
+        return self._linked(visitor, *self._links.accept(connection, hello, visitor.admission, proofs))
 
-    def _linked(self, link: Link, resumed: bool) -> Link:
+    def _linked(self, visitor: Visitor, link: Link, resumed: bool) -> Link:
         """A greeting has ended with a link."""
+        link.host = host_of(visitor.opened.remote)
         if not resumed:
             key, ticket = self._identities.key_for(link.name), self._identities.ticket_for(link.name)
             self._turn.tell(link, Introduction(key, ticket))
@@ -313,11 +342,12 @@ class Handshake:
     def _welcomed(self, connection: int, visitor: Visitor, address: str, welcome: Welcome) -> Link | None:
         _require_version(welcome.version)
         known = self._neighbours.get(_checked_id(welcome.name))
+        self._require_current(connection, welcome.name, welcome)
         if (
             known is not None
             and self.access.is_open
             and not self._dialling.is_at(address, known)
-            and not self._identities.convincing(known, welcome)
+            and not self._identities.convincing(known, welcome, visitor.opened.remote)
         ):
             self._dialling.verify(known)
             raise RequestRefusedError(
@@ -327,7 +357,7 @@ class Handshake:
                 "identity",
             )
         linked = self._links.welcomed(connection, address, welcome, visitor.offer, visitor.admission)
-        return self._linked(*linked) if linked is not None else None
+        return self._linked(visitor, *linked) if linked is not None else None
 
     def heard_word(self, link: Link, message: SoftWord) -> None:
         """A broker says that it opens a soft link, which may have come before its word."""

@@ -258,7 +258,8 @@ class Invariants:
             yield f"{operation} is over and still under way"
         if self._changing.paused != self._turns.holding:
             yield "an operation holds publications at the door, and the door does not know it, or does not"
-        if operation is None and (self._changing.leaving or self._changing.dialled or self._links.joining):
+        left = self._changing.leaving and not self._changing.moving
+        if operation is None and (left or self._changing.dialled or self._links.joining):
             yield "an operation is over and has left something behind"
         for link in self._links.leaving:
             if link.stage is not LinkStage.LEAVING or self._links.links.get(link.name) is link:
@@ -273,7 +274,7 @@ class Invariants:
             known = self._connections.parties.get(connection)
             if known is not line.party and line.party.connection == connection:
                 yield f"{line.party} stands in line and is not there"
-            if not line.frames:
+            if not (line.frames or line.pieces):
                 yield f"{line.party} stands in line with nothing"
 
     def _deadlines(self) -> Iterator[str]:

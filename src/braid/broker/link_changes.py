@@ -16,6 +16,8 @@ from braid.broker.events import (
     Joined,
     JoinLost,
     LinkBegun,
+    LinkOpening,
+    NameTaken,
     NeighbourGone,
     PlaceChanged,
     PlaceEnded,
@@ -26,18 +28,19 @@ from braid.broker.operations import Changing, Ended
 from braid.broker.parties import Link
 from braid.errors import RequestRefusedError
 from braid.protocol.codec import Frame
-from braid.protocol.destinations import digest_of, packed_destinations
 from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Refused, SyncBegin, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from braid.broker.access_review import Admission
     from braid.broker.confirmations import Outstanding
     from braid.broker.events import LinkLost
     from braid.broker.offers import Offer
+    from braid.broker.settling import Pending
+    from braid.protocol import PublicationBatch
     from braid.protocol.log import EndLink
     from braid.protocol.messages import Hello, Reach
 
@@ -57,8 +60,10 @@ class MovableLinks(Links):
         self._changing = changing
         self.joining: dict[str, Link] = {}
         """Links that an operation makes and has not decided on, by name."""
-        self.leaving: dict[Link, frozenset[str]] = {}
-        """Links whose place another one has taken, with who was behind them."""
+        self.leaving: list[Link] = []
+        """Links whose place another one has taken."""
+        self._carried: list[tuple[PublicationBatch, Pending | None]] = []
+        """What they may not have delivered, until it is sent again by the new way."""
         self._unconfirmed: list[Outstanding] = []
         """What those of them have not confirmed."""
         self._deltas: dict[str, int] = {}
@@ -112,6 +117,7 @@ class MovableLinks(Links):
                 delta=self._settings.delta,
                 session=link.agreed,
                 proofs=proofs,
+                epoch=self._turn.epoch,
             ),
         )
         self._events.tell(Joined(link))
@@ -142,19 +148,37 @@ class MovableLinks(Links):
         link.agreed = link.latest = session
         link.incarnation = greeting.incarnation
         link.session += 1
+        operation = self._changing.current
+        if operation is not None and operation.flows:
+            link.foretold = True
+            link.channel.holding = link.holding
         self._deltas[name] = greeting.delta
         return link
 
     def _forget_joining(self, name: str) -> None:
         """A link is not to be, or not over this connection."""
         link = self.joining.pop(name, None)
-        if link is not None and link.connection is not None:
+        if link is None:
+            return
+        if link.connection is not None:
             connection = link.connection
             self._connections.leave(connection)
             self._turn.effect(Close(connection, "the operation is over"))
-            self._step(link, LinkStep.DISCONNECTED)
-            link.channel.disconnect()
-            self._turn.forget(link)
+            self._end_joining(link)
+        self._forget_copies(link)
+
+    def _end_joining(self, link: Link) -> None:
+        """A link that is not among the others has lost its connection."""
+        link.foretold, link.channel.holding = False, True
+        self._step(link, LinkStep.DISCONNECTED)
+        link.channel.disconnect()
+
+    def _forget_copies(self, link: Link) -> None:
+        """What went over a link that is not to be went the old way as well."""
+        for _, care in link.channel.withdraw():
+            self._turn.settlement.settle(care, link)
+        link.line.clear()
+        self._turn.forget(link)
 
     def give_up_joining(self) -> None:
         """No link is made: the operation was given up."""
@@ -165,11 +189,18 @@ class MovableLinks(Links):
 
     def refused(self, address: str, refusal: Refused) -> None:
         """A broker that we dialled refuses the link."""
+        if refusal.code == "replaced":
+            link = self.links.get(refusal.name)
+            self._dialling.met(address, refusal.name)
+            if link is None or self._dialling.is_at(address, link):
+                self._events.tell(NameTaken(refusal.name, refusal.epoch, refusal.address))
+            return
         if refusal.code == "moved":
             self._dialling.met(address, refusal.name)
             self._dialling.forget(address)
             link = self.links.get(refusal.name)
-            if refusal.place and refusal.place not in (self._settings.broker_id, *self.links):
+            here = (self._settings.broker_id, *self.links)
+            if refusal.place and refusal.address and refusal.place not in here:
                 self._dialling.remember(refusal.address, refusal.place)
             if link is not None and link.connection is None:
                 self.drop(link)
@@ -190,7 +221,7 @@ class MovableLinks(Links):
         if operation is not None and link.name in operation.path:
             elsewhere = self._reachability.reach(link)
             brokers = [broker for broker in message.brokers if broker not in elsewhere]
-            self._reachability.heard(link, brokers, message.missing)
+            self._reachability.heard(link, brokers, message.missing, message.neighbours)
             self.tell_reach()
             return
         super().reaches(link, message)
@@ -201,39 +232,62 @@ class MovableLinks(Links):
         if link in self.leaving:
             self._left_for_good(link)
         elif self.joining.get(link.name) is link:
-            del self.joining[link.name]
-            self._step(link, LinkStep.DISCONNECTED)
-            link.channel.disconnect()
-            self._turn.forget(link)
+            self._end_joining(link)
+            operation = self._changing.current
+            if operation is None or operation.first or not operation.flows:
+                del self.joining[link.name]
+                self._forget_copies(link)
+            # Otherwise it may be decided already: then what waits for it goes nowhere else.
             self._events.tell(JoinLost(link))
         else:
+            handing_over = link.handing_over and self._changing.moves(link.name)
             super().lost(event)
+            if handing_over:
+                link.handing_over = False
+                self.forget_session(link)  # so that everything is said in the next one
 
     # Places.
 
-    def take_place(self, old: Link, new_name: str, address: str, ended: Ended) -> Link:
-        """This broker hangs on another one from now on: what came from the old one comes from the new."""
+    def take_place(
+        self,
+        old: Link,
+        new_name: str,
+        address: str,
+        ended: Ended,
+        ahead: Callable[[], None] | None = None,
+    ) -> Link:
+        """This broker hangs on another one from now on: what came from the old one comes from the new.
+
+        `ahead`: lets count what was prepared in tables; without it the two say everything now.
+        """
         new = self.joining.pop(new_name, None)
         if new is None:
             new = Link(new_name, self._settings.link, self._turn.changed)
             new.since_us = self._turn.now_us
             new.address = address
-        behind, missing = old.behind, old.missing
+        behind, missing, old.successor = old.behind, old.missing, new
         self._leave(old, ended)
         self._enter(new)
         new.unknown = old.unknown
         if new.channel.connected:
             new.behind, new.missing = behind, missing
-        self._tables.rename_link(old.name, new.name)
+        if ahead is not None:
+            ahead()
+        else:
+            self._tables.rename_link(old.name, new.name)
         new.outstanding.inherit(old.outstanding)
         self._dial_again(new, address)
-        self._begin_place(new, PlaceChanged(self._settings.broker_id, old.name, new.name, address))
+        if new.foretold:
+            old.superseded = new.handing_over = True
+            new.replaces = old
+        place = PlaceChanged(self._settings.broker_id, old.name, new.name, address)
+        self._begin_place(new, place, ahead=ahead is not None)
         self._subscriptions.link_down(old)
         return new
 
     def let_go(self, link: Link, toward: Link | None, ended: Ended, path: tuple[str, ...]) -> None:
         """A neighbour hangs on another broker from now on, which is behind the neighbour `toward`."""
-        behind = link.behind
+        behind, link.successor = link.behind, toward
         self._leave(link, ended)
         self._changing.leaving.add(link.name)
         if toward is not None and toward.channel.connected:
@@ -242,9 +296,18 @@ class MovableLinks(Links):
         self.tell_reach()
 
     def welcome(
-        self, name: str, address: str, before: Link | None, brokers: frozenset[str], old: str
+        self,
+        name: str,
+        address: str,
+        before: Link | None,
+        brokers: frozenset[str],
+        old: str,
+        ahead: Callable[[], None] | None = None,
     ) -> Link:
-        """A broker hangs on this one from now on; what is behind it was behind another neighbour."""
+        """A broker hangs on this one from now on; what is behind it was behind another neighbour.
+
+        `ahead`: lets count what was prepared in tables; without it the two say everything now.
+        """
         new = self.joining.pop(name, None)
         if new is None:
             new = Link(name, self._settings.link, self._turn.changed)
@@ -256,10 +319,18 @@ class MovableLinks(Links):
         if not new.channel.connected:
             new.behind = frozenset()
         self._enter(new)
-        self._tables.add_link(name, muted=True)
-        new.handing_over = True
+        if ahead is not None:
+            if new.channel.connected:
+                new.behind = brokers
+            ahead()
+        else:
+            self._tables.add_link(name, muted=True)
+            new.handing_over = True
+        if new.connection is None and new.agreed:
+            self.forget_session(new)  # nothing of the place it has now was said in that one
         self._dial_again(new, address)
-        self._begin_place(new, PlaceChanged(name, old, self._settings.broker_id, address))
+        place = PlaceChanged(name, old, self._settings.broker_id, address)
+        self._begin_place(new, place, ahead=ahead is not None)
         return new
 
     def pass_by(
@@ -273,15 +344,47 @@ class MovableLinks(Links):
         self._events.tell(place)
         self.tell_reach()
 
-    def _begin_place(self, link: Link, place: PlaceChanged) -> None:
-        """Say everything over a link that has just become one of the others."""
+    def _begin_place(self, link: Link, place: PlaceChanged, *, ahead: bool) -> None:
+        """Say everything over a link that has just become one of the others, or what is left of it."""
         link.told_reach, link.told_missing = (), None
+        if link.replaces is not None:
+            # The new neighbour says when it is ready to be told everything; until then publications cross.
+            # What it says of the network around it counts from now on.
+            self._events.tell(place)
+            self.tell_reach()
+            if link.channel.connected:
+                self._events.tell(LinkBegun(link, self._deltas.pop(link.name, 1), ahead=True))
+            return
+        if ahead and link.channel.connected:
+            self._open_at_once(link, place)
+            return
         if link.channel.connected:
             self._turn.tell(link, SyncBegin())
         self._events.tell(place)
         self.tell_reach()
         if link.channel.connected:
             self._events.tell(LinkBegun(link, self._deltas.pop(link.name, 1)))
+        self._completeness.tell()
+
+    def say_everything(self, link: Link) -> None:
+        """The new neighbour of a broker that has moved is ready to be told all that this one knows."""
+        link.handing_over = False
+        if link.channel.connected:
+            self._turn.tell(link, SyncBegin())
+            self._subscriptions.synchronise(LinkBegun(link, self._settings.delta))
+        self._completeness.tell()
+
+    def _open_at_once(self, link: Link, place: PlaceChanged) -> None:
+        """Both ends have said everything before: publications cross at once."""
+        self._step(link, LinkStep.COMPLETE)
+        self._events.tell(place)
+        self.tell_reach()
+        self._events.tell(LinkBegun(link, self._deltas.pop(link.name, 1), ahead=True))
+        self._events.tell(LinkOpening(link))
+        self._step(link, LinkStep.CONFIRMED)
+        link.unknown, link.placed, link.met = False, False, True
+        self._turn.caught_up(link)
+        self._turn.changed(link)
         self._completeness.tell()
 
     def _dial_again(self, link: Link, address: str) -> None:
@@ -318,15 +421,36 @@ class MovableLinks(Links):
         dialled = self._dialling.addresses_of(link.name)
         self._dialling.forget_broker(link.name)
         self._unconfirmed.append(link.outstanding)
-        self.leaving[link] = link.behind | {link.name}
+        self.leaving.append(link)
+        for batch, care in link.channel.kept():
+            if not batch.route and (care is not None or link.connection is None):
+                self._carried.append((batch, care.share() if care is not None else None))
         if link.connection is None:
             self._step(link, LinkStep.REMOVED)
-            self._route_elsewhere(link)
+            self._left(link)
         else:
             self._step(link, LinkStep.REPLACED)
             self._turn.changed(link)
         self._events.tell(NeighbourGone(link))
         self._events.tell(PlaceEnded(link.name, ended, dialled))
+
+    def require_open(self, name: str) -> Link:
+        """The neighbour of this name, if publications cross to it.
+
+        Raises:
+            RequestRefusedError: there is none, or the link is not open.
+        """
+        here = self._settings.broker_id
+        link = self.links.get(name)
+        if link is None:
+            known = ", ".join(sorted(self.links)) or "none"
+            raise RequestRefusedError(f"{name} is no neighbour of {here}; there are: {known}", "unknown")
+        if link.stage is not LinkStage.OPEN or link.unknown:
+            raise RequestRefusedError(
+                f"the link between {here} and {name} is {link.stage.name.lower()}, and must be open",
+                "down",
+            )
+        return link
 
     def reach_besides(self, link: Link) -> frozenset[str]:
         """The brokers that are reached without a link, this one included."""
@@ -339,7 +463,7 @@ class MovableLinks(Links):
     @property
     def accepting(self) -> bool:
         """Whether publications are routed: not while an operation holds them at the door."""
-        return self._completeness.ready and not self._changing.paused
+        return self._completeness.ready and not self._changing.stopped
 
     # Leaving.
 
@@ -365,19 +489,38 @@ class MovableLinks(Links):
     def _left_for_good(self, link: Link) -> None:
         self._step(link, LinkStep.DISCONNECTED)
         link.channel.disconnect()
-        self._route_elsewhere(link)
+        self._left(link)
 
-    def _route_elsewhere(self, link: Link) -> None:
-        """What a link that has left may not have delivered goes to everybody who was behind it.
+    def carry_over(self, toward: Link | None, before: Link | None) -> None:
+        """Send what was sent the old way and is not settled by the new way, ahead of all that follows.
 
-        Those who have had it recognise it. Only what is acknowledged delivery can be left here, unless the
-        link was down when it left.
+        So whichever broker crashes, what is older comes first. Those who have had it recognise it.
+
+        Args:
+            toward: the link that others are reached over from now on.
+            before: the link that they were reached over; None if that one has left.
         """
-        brokers = self.leaving.pop(link, frozenset())
-        route = packed_destinations(sorted(map(digest_of, brokers)))
+        carried, self._carried = self._carried, []
+        for batch, care in carried:
+            if toward is not None:
+                self._turn.pass_on((toward,), [(batch.repetition(), care)], None)
+            self._turn.settlement.settle(care)
+        if toward is None or before is None:
+            return
+        for batch, care in before.channel.kept():
+            # What is for a set of brokers finds its way by itself.
+            if care is not None and not batch.route:
+                wanted = batch if toward.holding else self._wanted(toward, batch)
+                if wanted is not None:
+                    self._turn.pass_on((toward,), [(wanted.repetition(), care)], None)
+        toward.rerouted = before.rerouted = True
+
+    def _left(self, link: Link) -> None:
+        """A link that has left will settle nothing any more. What goes by the new way is waited for there."""
+        self.leaving.remove(link)
         for batch, care in link.channel.withdraw():
-            readdressed = batch if batch.route else batch.readdressed(route=route)
-            self._events.tell(CopyStranded(readdressed, care))
+            if batch.route:
+                self._events.tell(CopyStranded(batch, care))
             self._turn.settlement.settle(care, link)
         link.line.clear()
         self._turn.forget(link)

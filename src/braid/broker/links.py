@@ -46,6 +46,7 @@ from braid.protocol.effects import Close, Neighbours, Send
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Goodbye,
+    Hello,
     SyncBegin,
     TablesComplete,
     TablesIncomplete,
@@ -65,10 +66,12 @@ if TYPE_CHECKING:
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
     from braid.protocol import PublicationBatch
-    from braid.protocol.messages import Hello, Reach, Refused
+    from braid.protocol.messages import Reach, Refused
     from braid.routing import RoutingTables
 
-__all__ = ["Links"]
+__all__ = ["DOUBLE", "Links"]
+
+DOUBLE = "there is a connection between us already"
 
 
 class Links:
@@ -202,7 +205,7 @@ class Links:
                     f"there is a broker {hello.name!r} at {known.address} already; ids must differ", "taken"
                 )
             if not self._prefer(known, dialled=False):
-                raise RequestRefusedError("there is a connection between us already", "double")
+                raise RequestRefusedError(DOUBLE, "double")
             self._replace(known)
         try:
             self._require_no_loop(hello.name, hello.brokers)
@@ -234,6 +237,8 @@ class Links:
                 delta=self._settings.delta,
                 session=link.agreed,
                 proofs=proofs,
+                epoch=self._turn.epoch,
+                complete=self._completeness.beyond(link),
             ),
         )
         self._begun(link, hello, resumed, reach)
@@ -270,7 +275,7 @@ class Links:
             same = known.incarnation == welcome.incarnation
             if same and not self._prefer(known, dialled=True):
                 self.tell_reach()
-                self._turn.effect(Close(connection, "there is a connection between us already"))
+                self._turn.effect(Close(connection, DOUBLE))
                 return None
             self._replace(known)
         try:
@@ -334,6 +339,7 @@ class Links:
 
     def _begin(self, link: Link, greeting: Hello | Welcome, session: str) -> None:
         """Go on with the session there is, or begin the one of this name."""
+        link.epoch = max(link.epoch, greeting.epoch)
         if not session:
             link.again = link.channel.resume(greeting.received)
             self._step(link, LinkStep.RESUMED)
@@ -350,6 +356,8 @@ class Links:
         link.line.clear()
         link.agreed = link.latest = session
         link.incarnation = greeting.incarnation
+        link.resumption = greeting.resumption if isinstance(greeting, Hello) else ""
+        link.informed = isinstance(greeting, Welcome) and greeting.complete
         link.session += 1
         self._turn.tell(link, SyncBegin())
 
@@ -413,9 +421,14 @@ class Links:
                 link.outstanding.give_up_announcements()
             messages_max = self._settings.link_messages_max
             if link.stage is LinkStage.SUSPENDED and link.channel.waiting_messages > messages_max:
-                self._step(link, LinkStep.FORGOTTEN)
-                link.agreed = ""
-                link.outstanding.session_lost()
+                self.forget_session(link)
+
+    def forget_session(self, link: Link) -> None:
+        """The session does not go on: the next one begins with everything anew."""
+        if link.stage is LinkStage.SUSPENDED:
+            self._step(link, LinkStep.FORGOTTEN)
+        link.agreed = ""
+        link.outstanding.session_lost()
 
     # Synchronising.
 
@@ -526,7 +539,7 @@ class Links:
         """A neighbour says whom it connects us to, and which links are missing there."""
         if link.behind != {link.name, *message.brokers}:  # often only what is missing has changed
             self._require_no_loop(link.name, message.brokers)
-        self._reachability.heard(link, message.brokers, message.missing)
+        self._reachability.heard(link, message.brokers, message.missing, message.neighbours)
         self.tell_reach()
 
     def _moved(self, name: str) -> None:

@@ -43,11 +43,13 @@ class GivenUp(NamedTuple):
 class _Watch:
     """Since when nothing has moved on a connection between brokers."""
 
-    __slots__ = ("arrived", "arrived_us", "noted_us", "sent", "sent_us")
+    __slots__ = ("arrived", "arrived_us", "moved", "moved_us", "noted_us", "told_us")
 
     def __init__(self, now_us: int) -> None:
-        self.arrived = self.sent = 0
-        self.arrived_us = self.sent_us = self.noted_us = now_us
+        self.arrived = self.moved = 0
+        self.arrived_us = self.moved_us = self.noted_us = now_us
+        self.told_us = 0
+        """When the other end last heard that more of a long frame is here."""
 
     def look(self, party: Party, now_us: int) -> None:
         """Note what has moved, and what has no need to."""
@@ -56,8 +58,8 @@ class _Watch:
             self.arrived, self.arrived_us = channel.peer_received, now_us
         waits = channel.waiting_bytes and not channel.holding
         moved_bytes = channel.moved_bytes
-        if moved_bytes != self.sent or not waits:
-            self.sent, self.sent_us = moved_bytes, now_us
+        if moved_bytes != self.moved or not waits:
+            self.moved, self.moved_us = moved_bytes, now_us
 
 
 class Liveness:
@@ -67,7 +69,7 @@ class Liveness:
         self._turn = turn
         self._settings = turn.settings
         self._watches: dict[int, _Watch] = {}
-        """By connection."""
+        """Those of brokers, by connection."""
 
     def pinged(self, party: Party, message: Ping) -> None:
         """A peer asks whether we are there."""
@@ -80,28 +82,42 @@ class Liveness:
         now_us = self._turn.now_us
         heartbeat_us = self._settings.heartbeat_us
         given_up: list[GivenUp] = []
-        watches, self._watches = self._watches, {}
+        watches = self._watches
+        watched = 0
         for party in parties:
             connection = party.connection
             if connection is None:
                 continue
+            watch = None
             if party.is_broker:
-                self._watches[connection] = watches.get(connection) or _Watch(now_us)
+                watched += 1
+                watch = watches.get(connection)
+                if watch is None:
+                    watch = watches[connection] = _Watch(now_us)
             silent_us = now_us - party.heard_at_us
             if silent_us > 3 * heartbeat_us:
                 given_up.append(GivenUp(party, "silent", f"nothing was heard for {silent_us / 1e6:.1f} s"))
-            elif (reason := self._stalled(party, connection, now_us)) is not None:
+            elif (reason := self._stalled(party, watch, now_us)) is not None:
                 given_up.append(GivenUp(party, *reason))
             elif silent_us > heartbeat_us and not party.pinged:
                 party.pinged = True
                 self._turn.tell_connection(party, Ping(now_us))
+        if len(watches) > watched:  # some have ended
+            connections = {party.connection for party in parties}
+            self._watches = {each: watch for each, watch in watches.items() if each in connections}
         return given_up
 
     def comes_on(self, party: Party) -> None:
         """More of a long frame is here. The sender hears so, since what it asks is behind it."""
         self._moves(party)  # and so is what it would acknowledge
-        if party.channel.writable:
+        now_us = self._turn.now_us
+        watch = self._watches.get(party.connection or 0)
+        # Where a line is full in both directions, few of them pile up, and they go past what waits.
+        rarely = watch is not None and now_us - watch.told_us >= self._settings.heartbeat_us
+        if party.channel.writable or rarely:
             self._turn.tell_connection(party, Pong(0))
+            if watch is not None:
+                watch.told_us = now_us
 
     def answered(self, party: Party, message: Pong) -> None:
         """A peer is there; perhaps it says that a long frame of ours moves."""
@@ -111,22 +127,21 @@ class Liveness:
     def _moves(self, party: Party) -> None:
         watch = self._watches.get(party.connection or 0)
         if watch is not None:
-            watch.arrived_us = watch.sent_us = self._turn.now_us
+            watch.arrived_us = watch.moved_us = self._turn.now_us
 
-    def _stalled(self, party: Party, connection: int, now_us: int) -> tuple[str, str] | None:
+    def _stalled(self, party: Party, watch: _Watch | None, now_us: int) -> tuple[str, str] | None:
         """The code and the reason for which a party that does not take what is theirs is given up."""
         oldest_us = now_us - self._settings.stall_us_max
-        if isinstance(party, Client):
+        if watch is None:
             stalled = self._turn.stalled(party)
             if all(each.is_stream for each in stalled):
                 return None  # if there are any, they are given up one by one
             return "slow", "the client holds up others and does not read"
-        watch = self._watches[connection]
         watch.look(party, now_us)
         unanswered = watch.arrived_us < oldest_us
-        if not unanswered and watch.sent_us >= oldest_us:
+        if not unanswered and watch.moved_us >= oldest_us:
             return None
-        since_us = watch.arrived_us if unanswered else watch.sent_us
+        since_us = watch.arrived_us if unanswered else watch.moved_us
         about = {
             "neighbour": party.name,
             "seconds": round((now_us - since_us) / 1e6, 1),

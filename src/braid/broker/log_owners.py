@@ -47,7 +47,7 @@ class LogOwners:
     def create(self, client: Client, message: CreateDurable) -> None:
         """Have a log, without reading it."""
         try:
-            log = self._logs.had(client, message)
+            log = self._logs.making.had(client, message)
         except (FilterError, RequestRefusedError) as error:
             self._turn.fail(client, message.request, error)
             return
@@ -162,6 +162,8 @@ class LogOwners:
             "when_full": log.when_full,
             "shard": log.shard,
             "shards": log.shards,
+            "copies": log.copies,
+            "keeper": log.copying.keeper if log.copying is not None else "",
             "first": log.first_offset,
             "safe": log.safe_offset,
             "next": log.next_offset,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from braid.broker.turn import Turn
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import LogRow
+    from braid.protocol.packed_rows import PackedRows
 
 __all__ = ["LogReading"]
 
@@ -30,6 +31,8 @@ __all__ = ["LogReading"]
 # its record and the name of its publisher.
 STORED_BYTES = 512
 STORED_ROW_BYTES = 40
+# A row among columns; its publisher may be one of many.
+PACKED_ROW_BYTES = 24
 
 
 class LogReading:
@@ -56,7 +59,7 @@ class LogReading:
             if not log.tail or log.tail[0][0] > log.next_to_send:
                 log.reading = True
                 first, last = log.next_to_send, log.safe_offset - 1
-                self.read(log, first, last, partial(self._was_read, log, first, last))
+                self.read(log.key, first, last, partial(self._was_read, log, first, last))
                 return
             start = log.next_to_send - log.tail[0][0]
             rows: list[tuple[int, LogRow]] = []
@@ -118,6 +121,22 @@ class LogReading:
 
     # What a message can carry.
 
+    @staticmethod
+    def stored_packed(
+        log: DurableLog, client: Client, first: int, packed: PackedRows, replay: int
+    ) -> StoredPublications | None:
+        """The message that carries columns; None where it has to be rows.
+
+        That is where some are not for the owner, where epochs meet, and where a frame has too little room.
+        """
+        parts = log.epochs.split([first, first + packed.count - 1])
+        room = client.channel.frame_bytes_max - STORED_BYTES - len(log.name.encode())
+        size = len(packed.records) + packed.count * PACKED_ROW_BYTES
+        size += sum([len(publisher.encode()) for publisher in packed.publishers])
+        if log.permitted is not log.filter or len(parts) > 1 or size > room:
+            return None
+        return StoredPublications(log.name, first, [], replay, epoch=parts[0][0], packed=packed)
+
     def parts(
         self, log: DurableLog, client: Client, rows: list[tuple[int, LogRow]]
     ) -> list[tuple[str, list[tuple[int, LogRow]]]]:
@@ -157,13 +176,20 @@ class LogReading:
     # The store.
 
     def read(
-        self, log: DurableLog, first: int, last: int, then: Callable[[LogRead], None], share: int = 1
+        self,
+        key: str,
+        first: int,
+        last: int,
+        then: Callable[[LogRead], None],
+        share: int = 1,
+        *,
+        packed: bool = False,
     ) -> None:
         """Ask the store for rows; `then` gets what fits into a window, or into a share of one."""
         self._tokens += 1
         self._reads[self._tokens] = then
         bytes_max = max(1, self._settings.durable_window_bytes // share)
-        self._turn.effect(ReadLog(self._tokens, log.key, first, last, bytes_max))
+        self._turn.effect(ReadLog(self._tokens, key, first, last, bytes_max, packed))
 
     def was_read(self, answer: LogRead) -> None:
         """Rows that were asked for are here."""

@@ -86,6 +86,8 @@ class _Replay:
     complete: bool
     """Whether a row that is missing is an error."""
     selection: Selection | None
+    packed: bool = False
+    """Whether rows may go as columns."""
     rows: int = 0
     """Those that were sent."""
 
@@ -139,7 +141,10 @@ class LogReplays:
             selection = Selection(wanted, message.columns)
         client.replays.add(message.request)
         last = min(last, log.safe_offset - 1)
-        self._go_on(_Replay(client, log, message.request, first, last, first, message.complete, selection))
+        packed = message.packed and selection is None
+        self._go_on(
+            _Replay(client, log, message.request, first, last, first, message.complete, selection, packed)
+        )
 
     def _taken(self, taken: Pending) -> None:
         """A client has taken in a piece of a replay."""
@@ -158,7 +163,12 @@ class LogReplays:
             return
         share = SELECTED_SHARE if replay.selection is not None else 1
         self._reading.read(
-            replay.log, replay.next, replay.last, lambda answer: self._was_read(replay, answer), share
+            replay.log.key,
+            replay.next,
+            replay.last,
+            lambda answer: self._was_read(replay, answer),
+            share,
+            packed=replay.packed,
         )
 
     def _was_read(self, replay: _Replay, answer: LogRead) -> None:
@@ -167,12 +177,22 @@ class LogReplays:
             return
         rows = answer.rows
         if replay.complete:
+            found = rows[0][0] if rows else answer.packed[0] if answer.packed else replay.log.first_offset
             try:
                 # The store gives whatever is left of a range; offsets of what it gives have no gaps.
-                _require_kept(replay.log, replay.next, rows[0][0] if rows else replay.log.first_offset)
+                _require_kept(replay.log, replay.next, found)
             except RequestRefusedError as error:
                 self._fail(replay, error)
                 return
+        if answer.packed is not None:
+            first, packed = answer.packed
+            message = self._reading.stored_packed(replay.log, replay.client, first, packed, replay.request)
+            if message is not None:
+                replay.next = first + packed.count
+                replay.rows += packed.count
+                self._turn.offer(replay.client, message, Pending(WaitingFor.REPLAY, replay.client, replay))
+                return
+            rows = [(offset, LogRow(*row)) for offset, row in enumerate(packed.rows(), first)]
         if not rows:
             self._answer(replay)
             return

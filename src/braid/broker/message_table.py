@@ -13,10 +13,24 @@ from braid.protocol.changes import (
     ChangeCommit,
     ChangeDone,
     ChangeFinish,
+    ChangeMoving,
     ChangeReady,
     ChangeRequest,
+    MoveEntries,
+    MoveInUse,
+    MoveLast,
     ShortcutsAvoided,
     UseShortcuts,
+)
+from braid.protocol.copies import (
+    CopiesTold,
+    CopyBegin,
+    CopyDrop,
+    CopyFetch,
+    CopyKept,
+    CopyMark,
+    CopyRows,
+    CopySafe,
 )
 from braid.protocol.messages import (
     Acknowledge,
@@ -54,7 +68,13 @@ from braid.protocol.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from braid.protocol.organising import LinkRequest, TopologyNews
+from braid.protocol.organising import (
+    ExchangeEnd,
+    ExchangeRequest,
+    ExchangeTurn,
+    LinkRequest,
+    TopologyNews,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +97,7 @@ def handler_of(broker: Composition, party: Party, kind: type) -> Handler:
     """
     special = OF_PARTIES.get(type(party), _OF_LINKS)
     handler = OF_ANYBODY.get(kind) or special.get(kind)
-    if party.stage in (LinkStage.LEAVING, LinkStage.GONE) and kind not in OF_ANYBODY:
+    if party.stage in (LinkStage.LEAVING, LinkStage.GONE) and kind not in (*OF_ANYBODY, MoveLast):
         return _nothing  # its other end may not have heard yet that another link has its place
     if handler is None:
         raise RemoteProtocolError(f"a {kind.__name__} makes no sense here")
@@ -91,7 +111,7 @@ OF_ANYBODY: Handlers = {
     Settled: lambda broker: broker.turn.settled_apart,
     Acknowledgement: lambda broker: broker.turn.acknowledged,
     Goodbye: lambda broker: broker.endings.goodbye,
-    Refused: lambda broker: broker.endings.refused,
+    Refused: lambda broker: _each_of(broker.endings.refused, broker.replacements.refused),
 }
 _OF_CLIENTS: Handlers = {
     Subscribe: lambda broker: broker.subscriptions.subscribe_client,
@@ -99,14 +119,14 @@ _OF_CLIENTS: Handlers = {
     Separate: lambda broker: broker.streams.separate,
     Advertise: lambda broker: broker.subscriptions.advertise_client,
     Unadvertise: lambda broker: broker.subscriptions.unadvertise_client,
-    SubscribeDurable: lambda broker: broker.durables.subscribe,
+    SubscribeDurable: lambda broker: broker.durables.lost.when_known(broker.durables.subscribe),
     Acknowledge: lambda broker: broker.durables.acknowledge,
-    Replay: lambda broker: broker.durables.replay,
-    DropDurable: lambda broker: broker.durables.drop,
-    CreateDurable: lambda broker: broker.durables.owners.create,
-    LogStatus: lambda broker: broker.durables.owners.status,
-    AcknowledgeDurable: lambda broker: broker.durables.owners.acknowledge,
-    PinLog: lambda broker: broker.durables.owners.pin,
+    Replay: lambda broker: broker.durables.lost.when_known(broker.durables.replay),
+    DropDurable: lambda broker: broker.durables.lost.when_known(broker.durables.drop),
+    CreateDurable: lambda broker: broker.durables.lost.when_known(broker.durables.owners.create),
+    LogStatus: lambda broker: broker.durables.lost.when_known(broker.durables.owners.status),
+    AcknowledgeDurable: lambda broker: broker.durables.lost.when_known(broker.durables.owners.acknowledge),
+    PinLog: lambda broker: broker.durables.lost.when_known(broker.durables.owners.pin),
     StopReading: lambda broker: broker.durables.stop,
     Ask: lambda broker: broker.operator.ask,
 }
@@ -115,9 +135,17 @@ _OF_SOFT_LINKS: Handlers = {
     PublishRefused: lambda broker: broker.discards.further_on,
 }
 _OF_LINKS: Handlers = {
-    Unsubscribe: lambda broker: broker.reconfigurations.unsubscribed,
-    Advertise: lambda broker: broker.subscriptions.advertise_link,
-    Unadvertise: lambda broker: broker.reconfigurations.unadvertised,
+    Unsubscribe: lambda broker: broker.copying.unsubscribed,
+    Advertise: lambda broker: broker.copying.advertised,
+    Unadvertise: lambda broker: broker.copying.unadvertised,
+    CopyKept: lambda broker: broker.durables.lost.kept,
+    CopiesTold: lambda broker: broker.durables.lost.told,
+    CopyBegin: lambda broker: broker.durables.kept_copies.begin,
+    CopyRows: lambda broker: broker.durables.copy_rows,
+    CopySafe: lambda broker: broker.durables.copies.safe,
+    CopyMark: lambda broker: broker.durables.kept_copies.mark,
+    CopyDrop: lambda broker: broker.durables.kept_copies.drop,
+    CopyFetch: lambda broker: broker.durables.kept_copies.fetch,
     Done: lambda broker: broker.subscriptions.done,
     Failed: lambda broker: broker.subscriptions.failed,
     SyncBegin: lambda broker: broker.links.sync_begins,
@@ -128,24 +156,27 @@ _OF_LINKS: Handlers = {
     Loads: lambda broker: broker.loads.hear,
     Introduction: lambda broker: broker.acquaintances.introduced,
     SoftWord: lambda broker: broker.handshake.heard_word,
-    TopologyNews: lambda broker: broker.organising.heard if broker.organising else _ignore,
-    LinkRequest: lambda broker: broker.organising.asked if broker.organising else _ignore,
+    TopologyNews: lambda broker: broker.topology.heard,
+    LinkRequest: lambda broker: broker.topology.asked,
+    ExchangeRequest: lambda broker: broker.exchanges.requested,
+    ExchangeTurn: lambda broker: broker.exchanges.its_turn,
+    ExchangeEnd: lambda broker: broker.exchanges.ended,
     ChangeRequest: lambda broker: broker.reconfigurations.requested,
     ChangeReady: lambda broker: broker.reconfigurations.ready,
     ChangeCommit: lambda broker: broker.reconfigurations.committed,
     ChangeDone: lambda broker: broker.reconfigurations.done,
     ChangeFinish: lambda broker: broker.reconfigurations.finish,
+    MoveLast: lambda broker: broker.reconfigurations.last,
+    ChangeMoving: lambda broker: broker.reconfigurations.moving,
     ChangeAbort: lambda broker: broker.reconfigurations.aborted,
     AvoidShortcuts: lambda broker: broker.limits.heard,
+    MoveEntries: lambda broker: broker.reconfigurations.entries,
+    MoveInUse: lambda broker: broker.reconfigurations.in_use,
     ShortcutsAvoided: lambda broker: broker.limits.answered,
     UseShortcuts: lambda broker: broker.limits.lifted,
     **_OF_SOFT_LINKS,
 }
 OF_PARTIES: Mapping[type[Party], Handlers] = {Client: _OF_CLIENTS, SoftLink: _OF_SOFT_LINKS, Link: _OF_LINKS}
-
-
-def _ignore(party: Party, message: object) -> None:
-    """A broker that leaves the tree alone has nothing to say about it, and passes nothing on."""
 
 
 def _nothing(party: Any, message: Any) -> None:

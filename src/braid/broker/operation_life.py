@@ -18,6 +18,7 @@ class OperationStage(Stage):
 
     IDLE = "nobody here has heard of it"
     LOCKING = "an operator has asked for it; locks, and quiet on shortcuts, are waited for"
+    COPYING = "tables travel to their new places, while everything goes on as before"
     PREPARED = "publications are held at the door; the markers behind those before are on their way"
     FLUSHED = "nothing is under way between the brokers of the path any more"
     UNDECIDED = "too long nothing was heard of the decision: publications go the old way until it is"
@@ -31,6 +32,7 @@ class OperationStep(Step):
     """What happens to an operation."""
 
     ASKED = "an operator asks for it"
+    COPYING = "tables are to travel ahead"
     REQUESTED = "a broker of the path, or the lock that is ours, lets it begin"
     READY = "the marker came back: all brokers further on are ready, and what was before it has come"
     DECIDED = "it is decided, here or elsewhere"
@@ -47,6 +49,11 @@ OPERATION_LIFE = Life(
     (_STAGE.IDLE,),
     {
         (_STAGE.IDLE, _STEP.ASKED): _STAGE.LOCKING,
+        (_STAGE.IDLE, _STEP.COPYING): _STAGE.COPYING,
+        (_STAGE.LOCKING, _STEP.COPYING): _STAGE.COPYING,
+        (_STAGE.COPYING, _STEP.REQUESTED): _STAGE.PREPARED,
+        (_STAGE.COPYING, _STEP.GIVEN_UP): _STAGE.ABORTED,
+        (_STAGE.COPYING, _STEP.OVERDUE): _STAGE.ABORTED,
         (_STAGE.IDLE, _STEP.REQUESTED): _STAGE.PREPARED,
         # One that has started again, or had forgotten, hears of the decision only.
         (_STAGE.IDLE, _STEP.DECIDED): _STAGE.COMMITTED,

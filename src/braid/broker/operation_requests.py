@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from braid.broker.operations import ID_LENGTH_MAX, Changing, Operation, requested_path
+from braid.broker.operations import DELTA, ID_LENGTH_MAX, Changing, Operation, requested_path
 from braid.errors import RequestRefusedError
 from braid.protocol.effects import Lock, Unlock
 from braid.protocol.inputs import Locked, LockLost, LockRefused
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from braid.broker.turn import Turn
     from braid.protocol.messages import Ask
 
-__all__ = ["OperationRequests"]
+__all__ = ["PRECOPY", "OperationRequests"]
 
-WAYS = ("three-phase",)
-"""How an operation can be done."""
+PRECOPY = "precopy"
+WAYS = ("three-phase", PRECOPY, DELTA)
+"""How an operation can be done: as the paper has it, with tables copied ahead, or without a pause at all."""
 
 
 class OperationRequests:
@@ -83,21 +84,47 @@ class OperationRequests:
                 f"an id is new and has at most {ID_LENGTH_MAX} characters: {name[:ID_LENGTH_MAX]!r}",
                 "argument",
             )
-        by = arguments.get("by", WAYS[0])
+        delta = arguments.get("operation") == "delta"
+        by = arguments.get("by") or (DELTA if delta else WAYS[0])
         if by not in WAYS:
             raise RequestRefusedError(
                 f"an operation is done by one of {', '.join(WAYS)}, not {by!r}", "argument"
             )
-        kind = "shift" if len(path) == 3 else "direct"
-        operation = Operation(name, kind, by, path, self._changing.epoch + 1, settings.broker_id)
-        self._require_possible(operation)
+        if delta and by != DELTA:
+            raise RequestRefusedError(f"a delta-move is not done by {by!r}", "argument")
+        kind = DELTA if by == DELTA else "shift" if len(path) == 3 else "direct"
+        if by == PRECOPY and kind == "direct":
+            raise RequestRefusedError(
+                "a whole path is rewired by three-phase: tables are copied ahead for a SHIFT alone",
+                "argument",
+            )
+        operation = self._asked(name, kind, by, path, 0)
         operation.asker = asker
+        operation.lock = self.new_token()
+        self._turn.effect(Lock(operation.lock, path, settings.operation_us_max))
+
+    def shift(self, name: str, path: tuple[str, ...], epoch: int) -> None:
+        """Begin a SHIFT of this broker's own, under locks that are held already.
+
+        Raises:
+            RequestRefusedError: it cannot be done, or not now.
+        """
+        self._begin(self._asked(name, "shift", WAYS[0], path, epoch))
+
+    def _asked(self, name: str, kind: str, by: str, path: tuple[str, ...], epoch: int) -> Operation:
+        settings = self._turn.settings
+        epoch = max(epoch, self._changing.epoch + 1)
+        operation = Operation(name, kind, by, path, epoch, settings.broker_id, flows=by == DELTA)
+        self._require_possible(operation)
         operation.begun_us = self._turn.now_us
         operation.until_us = self._turn.now_us + 2 * settings.operation_us_max
-        self._locks += 1
-        operation.lock = self._locks
         self._ask(operation)
-        self._turn.effect(Lock(operation.lock, path, settings.operation_us_max))
+        return operation
+
+    def new_token(self) -> int:
+        """For locks that the directory is asked for, unlike all others of this broker."""
+        self._locks += 1
+        return self._locks
 
     def lock(self, stimulus: Locked | LockRefused | LockLost) -> None:
         """The directory says whether the locks of an operation's brokers are ours.
@@ -105,7 +132,7 @@ class OperationRequests:
         Where there is no directory, brokers look after themselves: each takes part in one at a time.
         """
         operation = self._changing.current
-        if operation is None or operation.lock != stimulus.token or operation.decided:
+        if operation is None or not operation.lock or operation.lock != stimulus.token or operation.decided:
             return
         if isinstance(stimulus, Locked):
             operation.epoch = max(operation.epoch, stimulus.epoch)

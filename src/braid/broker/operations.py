@@ -32,8 +32,18 @@ if TYPE_CHECKING:
 
     from braid.broker.operation_life import OperationStep
     from braid.broker.parties import Client, Party
+    from braid.protocol.changes import ChangeReady, ChangeRequest
 
-__all__ = ["ID_LENGTH_MAX", "PATH_MAX", "Changing", "Ended", "Operation", "checked_path", "requested_path"]
+__all__ = [
+    "DELTA",
+    "ID_LENGTH_MAX",
+    "PATH_MAX",
+    "Changing",
+    "Ended",
+    "Operation",
+    "checked_path",
+    "requested_path",
+]
 
 # What waits at the door while an operation runs here: publications, and all that changes tables.
 _HELD = frozenset(
@@ -49,6 +59,8 @@ _HELD = frozenset(
     }
 )
 PATH_MAX = 64
+# The way of doing it in which publications go on meanwhile.
+DELTA = "delta"
 ID_LENGTH_MAX = 128
 # Brokers whose links an operation has ended; the oldest are forgotten.
 ENDED_MAX = 256
@@ -91,6 +103,15 @@ class Operation:
     """Where the first and the last broker of the path can be dialled."""
     brokers: frozenset[str] = frozenset()
     """The first broker of the path, and those who are reached through it."""
+    copied: bool = False
+    """Whether its tables were prepared here before it was decided."""
+    answer: ChangeReady | None = None
+    """The marker that has come back, until it can go on."""
+    all_said: bool = False
+    """Where tables are copied ahead: whether a marker has come that waits until nothing is left to be told;
+    at the broker that moves, whether the new neighbour has told everything."""
+    written: bool = False
+    """Whether the decision is safe in the store of this broker, if it has one."""
     told_done: bool = False
     """Whether the broker before on the path has carried out its part."""
     said_done: bool = False
@@ -102,6 +123,10 @@ class Operation:
     all_finished: bool = False
     """Whether all brokers before on the path know that."""
     begun_us: int = 0
+    flows: bool = False
+    """Whether publications go on meanwhile, and only what changes tables is held: a delta-move."""
+    marked: bool = False
+    """Whether all has come that the first broker had sent the old way."""
     stage: OperationStage = OperationStage.IDLE
 
     def step(self, step: OperationStep) -> None:
@@ -148,6 +173,11 @@ class Operation:
         return self.stage in (_STAGE.PREPARED, _STAGE.FLUSHED, _STAGE.COMMITTED)
 
     @property
+    def stops(self) -> bool:
+        """Whether no publication of a client is routed."""
+        return self.paused and not self.flows
+
+    @property
     def decided(self) -> bool:
         """Whether there is no way back."""
         return self.stage in (_STAGE.COMMITTED, _STAGE.RESUMED, _STAGE.FINISHED)
@@ -181,10 +211,10 @@ def requested_path(arguments: Mapping[str, str], here: str) -> tuple[str, ...]:
     kind = arguments.get("operation", "shift")
     if kind == "shift":
         path = tuple(arguments.get(name, "") for name in ("moving", "old", "new"))
-    elif kind == "direct":
+    elif kind in ("direct", "delta"):
         path = tuple(arguments.get("path", "").split(","))
     else:
-        raise RequestRefusedError(f"an operation is 'shift' or 'direct', not {kind!r}", "argument")
+        raise RequestRefusedError(f"an operation is 'shift', 'direct' or 'delta', not {kind!r}", "argument")
     if not 3 <= len(path) <= PATH_MAX or len(set(path)) < len(path) or not all(path):
         raise RequestRefusedError(
             f"{kind} needs a path of 3 to {PATH_MAX} different brokers: the one that moves, its old "
@@ -222,17 +252,64 @@ class Changing:
         self.over: dict[str, str] = {}
         """The operations that are over, with what came of them; the oldest are forgotten."""
         self.leaving: set[str] = set()
-        """Of those, the ones whose entries are still in the tables."""
+        """Neighbours that tables know and that are none: not any more, or not yet."""
+        self.moving = False
+        """Whether entries of tables are on their way to where they belong."""
 
     @property
     def active(self) -> bool:
-        """Whether an operation is under way here."""
-        return self.current is not None
+        """Whether an operation is under way here, or has left something to be done."""
+        return self.current is not None or self.moving
+
+    def requested(self, message: ChangeRequest, neighbour: str) -> Operation:
+        """The operation that a neighbour asks to prepare.
+
+        Raises:
+            RemoteProtocolError: it is not the one to ask for that, or it makes no sense.
+        """
+        path = checked_path(message.path, self.broker_id)
+        position = path.index(self.broker_id)
+        if not position or path[position - 1] != neighbour or len(message.operation) > ID_LENGTH_MAX:
+            raise RemoteProtocolError(f"a change of the path {', '.join(path)!r} does not come from there")
+        epoch = max(message.epoch, self.epoch + 1)
+        return Operation(
+            message.operation,
+            message.kind,
+            message.by,
+            path,
+            epoch,
+            self.broker_id,
+            flows=message.by == DELTA,
+        )
+
+    @property
+    def engaged(self) -> bool:
+        """Whether the operation under way leaves no room for another one."""
+        current = self.current
+        return current is not None and not current.over and current.stage is not _STAGE.UNDECIDED
+
+    def require_free(self, operation: Operation, reserved: str) -> None:
+        """Refuse an operation that is over, or while there is another one, or something that excludes it.
+
+        Raises:
+            RequestRefusedError: it cannot begin now, or never.
+        """
+        if self.engaged or self.moving or reserved:
+            busy = self.current if self.engaged else reserved or "what another operation has left to be done"
+            raise RequestRefusedError(f"{self.broker_id} takes part in {busy}", "busy")
+        if operation.id in self.over:
+            outcome = self.over[operation.id]
+            raise RequestRefusedError(f"at {self.broker_id} {operation} was {outcome}", "over")
 
     @property
     def paused(self) -> bool:
-        """Whether publications are held at the door."""
+        """Whether anything is held at the door."""
         return self.current is not None and self.current.paused
+
+    @property
+    def stopped(self) -> bool:
+        """Whether publications of clients are."""
+        return self.current is not None and self.current.stops
 
     def held(self, party: Party, kind: type) -> bool:
         """Whether messages of a kind from a party wait until the operation is through.
@@ -243,14 +320,44 @@ class Changing:
         operation = self.current
         if operation is None or not operation.paused or kind not in _HELD:
             return False
+        if operation.flows and kind is PublicationBatch:
+            return self._early(operation, party)
         if not isinstance(party, Link) or party.name not in operation.path:
             return True
         if operation.stage is not _STAGE.COMMITTED:
             return False
         # What comes from where the first broker is now waits until the broker before has told what was hidden
         # behind entries that have moved: nobody may believe for a moment that there is less.
-        early = operation.position > 1 and not operation.told_done and party.name == operation.toward
+        early = (
+            operation.position > 1
+            and not operation.told_done
+            and not operation.copied
+            and party.name == operation.toward
+        )
         return early or kind is PublicationBatch
+
+    def moves(self, neighbour: str) -> bool:
+        """Whether this broker moves to a neighbour, as is decided."""
+        operation = self.current
+        return (
+            operation is not None
+            and operation.first
+            and operation.decided
+            and neighbour == operation.path[-1]
+        )
+
+    @staticmethod
+    def _early(operation: Operation, party: Party) -> bool:
+        """Whether publications over the new link of a delta-move wait until all sent before is there.
+
+        At the broker that moves that is so when all that is on its way the old way comes the new way as well;
+        at the other end, when what the broker that moves had sent the old way has come.
+        """
+        if not isinstance(party, Link):
+            return False
+        if operation.first:
+            return not operation.decided and party.name == operation.path[-1]
+        return operation.last and not operation.marked and party.name == operation.path[0]
 
     def awaits(self, name: str, operation: str) -> bool:
         """Whether a broker may come for the link that an operation makes."""
@@ -265,6 +372,8 @@ class Changing:
         """
         operation = self.current
         if operation is None or operation.stage is not _STAGE.COMMITTED or operation.told_done:
+            return ""
+        if operation.copied:
             return ""
         return operation.toward if link.name == operation.before and operation.position > 1 else ""
 

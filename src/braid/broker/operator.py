@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Operator"]
 
 # What only looks, and is not worth a line in the audit log.
-_REPORTS = frozenset({"overlay", "statistics", "peer"})
+_REPORTS = frozenset({"overlay", "peer", "process", "statistics", "subscriptions", "watch", "way"})
 # What an answer takes in a frame beside its text.
 ANSWER_BYTES = 64
 

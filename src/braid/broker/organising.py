@@ -6,7 +6,7 @@ and in the effects that go out. So the cache of interest has exactly what a trac
 
 News and requests belong to one connection: they are no frames of a channel, nothing waits for a link that is
 down, and of the news of a broker only the newest waits for a link that cannot take more at the moment. What
-brokers agree on is a proposal, which operators see and carry out (`braid overlay`).
+brokers agree on is carried out by `exchanges.py`; operators see it as a proposal.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy as np
 from braid.adaptation.topology import LiveCosts, Organiser, publication_hashes
 from braid.broker.parties import Client, Link
 from braid.protocol import PublicationBatch
-from braid.protocol.effects import Send
+from braid.protocol.effects import Probe, Send
 from braid.protocol.inputs import Received
 from braid.protocol.messages import StoredPublications
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from braid.adaptation.topology import LinkExchange
+    from braid.adaptation.topology import LinkExchange, TopologySettings
     from braid.adaptation.topology.interest import Hashes
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
     from braid.protocol.codec import Frame
     from braid.protocol.effects import Effect
-    from braid.protocol.inputs import Input
+    from braid.protocol.inputs import Input, Probed
     from braid.protocol.organising import LinkRequest, TopologyNews
 
 __all__ = ["Organising"]
@@ -52,19 +52,33 @@ class Organising:
         parties: who is at which connection.
         links: the neighbours by their names.
         seed: brokers with different ones have their turns at different times.
+        chosen: the policy and its figures.
+        number: that of the last news that this broker has sent.
+        busy: whether this broker takes part in an exchange of links.
+        agreed: brokers have agreed on one, and it is up to this one to have it carried out.
     """
 
     def __init__(
-        self, turn: Turn, parties: Mapping[int, Party], links: Mapping[str, Link], seed: int
+        self,
+        turn: Turn,
+        parties: Mapping[int, Party],
+        links: Mapping[str, Link],
+        seed: int,
+        chosen: TopologySettings,
+        number: int,
+        *,
+        busy: Callable[[], bool],
+        agreed: Callable[[LinkExchange], None],
     ) -> None:
         settings = turn.settings
-        chosen = settings.topology
-        self.organiser = Organiser(settings.broker_id, chosen, settings.address)
+        self.organiser = Organiser(settings.broker_id, chosen, settings.address, number=number)
         self._costs = LiveCosts(chosen.configured_processing, chosen.configured_links)
         self._turn = turn
         self._parties = parties
         self._links = links
         self._seed = seed
+        self._busy = busy
+        self._agreed = agreed
         self.due_us: int | None = None
         """When its next interval begins."""
         # Whoever publishes to several local clients counts once; by hash, the oldest first.
@@ -75,6 +89,8 @@ class Organising:
         """What was agreed on lately, with its time."""
         self.proposed = 0
         self._measured = (0, 0)
+        self._probed: set[str] = set()
+        """The brokers that were probed in this interval."""
 
     # Eyes.
 
@@ -127,10 +143,13 @@ class Organising:
             self._interval(now_us)
 
     def _interval(self, now_us: int) -> None:
+        self._probed.clear()
+        for name, link in self._links.items():
+            self._probe(name, link.address)
         self._know_costs()
         organiser = self.organiser
         best = organiser.propose_best(now_us)
-        if best is not None:
+        if best is not None and not self._busy():
             self._pass_on(best)
         news = organiser.announce()
         if news is not None:
@@ -143,7 +162,7 @@ class Organising:
         self._costs.worked((counters.match_ns - before[0]) // 1_000, counters.received - before[1])
         links = {}
         for name, link in self._links.items():
-            if link.round_trip_us:
+            if link.round_trip_us and not link.address:
                 self._costs.answered(name, link.round_trip_us)
             cost = self._costs.link(name)
             # A link is there whatever it is said to cost; one that nobody has measured yet costs nothing.
@@ -151,6 +170,23 @@ class Organising:
         self._costs.forget(self.organiser.knows | links.keys())
         self.organiser.processing = self._costs.processing
         self.organiser.links = links
+
+    def _probe(self, name: str, address: str) -> None:
+        """Measure what a message would cost on the way to a broker, at most once in an interval.
+
+        The answer counts when its next news come. Where a cost is configured, or a link forbidden, there is
+        nothing to measure.
+        """
+        if address and name not in self._probed and not self._costs.configured(name):
+            self._probed.add(name)
+            self._turn.effect(Probe(name, address))
+
+    def probed(self, probed: Probed) -> None:
+        """How far another broker is."""
+        if probed.round_trip_us is not None:
+            self._costs.answered(probed.broker, probed.round_trip_us)
+        elif probed.broker not in self._links:
+            self._costs.lost(probed.broker)
 
     def _know_links(self) -> None:
         """Links may have come and gone since the interval began."""
@@ -188,14 +224,18 @@ class Organising:
                 if name != link.name:
                     self._tell(name, self.organiser.onward(passed_on, name, now_us))
         view = self.organiser.candidate(news.origin, now_us)
+        if view is not None:
+            self._probe(news.origin, news.address)
         direct = self._costs.link(news.origin) if view is not None else None
-        if view is not None and direct is not None:
+        if view is not None and direct is not None and not self._busy():
             request = self.organiser.propose(news.origin, view, direct, now_us)
             if request is not None:
                 self._pass_on(request)
 
     def asked(self, link: Link, request: LinkRequest) -> None:
-        """A request for a link comes by."""
+        """A request for a link comes by. Whoever takes part in an exchange lets it end here."""
+        if self._busy():
+            return
         self._know_links()
         answered = self.organiser.asked(request, link.name, self._turn.now_us)
         if answered is None:
@@ -214,6 +254,7 @@ class Organising:
                 remove=" - ".join(exchange.removed_link),
                 path=list(exchange.path),
             )
+            self._agreed(exchange)
 
     def _pass_on(self, request: LinkRequest) -> None:
         names = [step.broker for step in request.steps]
@@ -224,12 +265,10 @@ class Organising:
 
     # For people.
 
-    def report(self, arguments: Mapping[str, str]) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What this broker knows and proposes."""
         organiser = self.organiser
         return {
-            "broker": organiser.broker,
-            "policy": organiser.policy.name,
             "cached": len(organiser.cache),
             "processing_cost": organiser.processing,
             "link_costs": dict(organiser.links),

@@ -19,12 +19,13 @@ from braid.broker.confirmations import Outstanding
 from braid.broker.link_life import LINK_LIFE, LinkStage
 from braid.broker.settling import Pending, SettleLine, divided_care
 from braid.broker.soft_link_life import SOFT_LINK_LIFE, SoftLinkStage
+from braid.language.values import Range
 from braid.protocol import Channel, ChannelSettings, Frame, PublicationBatch
 from braid.protocol.incoming import STREAM_FIRST
 from braid.protocol.publisher_names import PublisherNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from braid.broker.access import Principal, RateLimiter
     from braid.broker.life import Life, Stage, Step
@@ -126,6 +127,10 @@ class Party:
         if self.stage not in self.CONNECTED:
             self.connection = None
 
+    def lies_behind(self, broker: Party) -> bool:
+        """Whether what it got is known best by a broker."""
+        return self is broker
+
     def heard(self, now_us: int) -> None:
         """Something has come from it."""
         self.heard_at_us = now_us
@@ -144,11 +149,18 @@ class Link(Party):
     __slots__ = (
         "address",
         "agreed",
+        "around",
         "behind",
         "dialled",
         "elsewhere",
+        "epoch",
+        "fenced_us",
+        "foretold",
+        "former",
         "handing_over",
+        "host",
         "incarnation",
+        "informed",
         "latest",
         "met",
         "missing",
@@ -157,11 +169,17 @@ class Link(Party):
         "placed",
         "reaches",
         "reaches_digests",
+        "replaces",
+        "rerouted",
+        "resumption",
         "round_trip_us",
         "session",
         "since_us",
         "stale_advertisements",
         "stale_subscriptions",
+        "successor",
+        "superseded",
+        "told_around",
         "told_complete",
         "told_links",
         "told_missing",
@@ -178,6 +196,18 @@ class Link(Party):
         super().__init__(name, settings, changed, classes=BROKER_CLASSES, stage=LinkStage.DOWN)
         self.channel.holding = True
         self.address = ""
+        self.host = ""
+        """Where its latest connection came from, or went to; empty before the first."""
+        self.epoch = 0
+        """How often its name has gone to another process: one that shows less has it no more."""
+        self.former: tuple[str, ...] = ()
+        """Where those that had the name before were dialled: never again."""
+        self.fenced_us = 0
+        """While it is down: from when on a process that stood still must have noticed that."""
+        self.around: tuple[tuple[str, str], ...] = ()
+        """Its other neighbours and their addresses, as it said last; kept while it is down."""
+        self.told_around: tuple[tuple[str, str], ...] = ()
+        """What it was told of that."""
         self.agreed = ""
         """The name of the session that the channel is in, as both ends know it; empty in the stage DOWN."""
         self.latest = ""
@@ -210,8 +240,25 @@ class Link(Party):
         self.placed = False
         """Whether an operation has put it in the place of another link and it has not been open yet: who is
         behind it is known from there."""
+        self.rerouted = False
+        """Whether an operation leads others over it than before: what comes over it again, after a crash,
+        may have gone another way the first time and not everywhere that it has to go now."""
+        self.resumption = ""
+        """While the process that has its name now rebuilds its tables: how publications come back to it, as
+        it said when the session began; empty: they are held."""
+        self.foretold = False
+        """Whether what is wanted behind it is known before it has said so, from a delta-move; until its
+        connection ends."""
+        self.superseded = False
+        """Whether everything that still comes over it along the tree comes by another link as well."""
+        self.replaces: Link | None = None
+        """The link over which the same came before, of a broker that has moved so."""
+        self.informed = False
+        """Whether it said, when the session began, that it knew everything behind it."""
         self.elsewhere = False
         """Whether others have said, since it was last connected, that it is behind another neighbour."""
+        self.successor: Link | None = None
+        """The link that has its place, after an operation."""
         self.told_reach: tuple[str, ...] = ()
         """The brokers that it was told can be reached through us, sorted: a set would take several times as
         much."""
@@ -232,7 +279,11 @@ class Link(Party):
 
     def step(self, step: Step) -> None:
         super().step(step)
+        self.foretold = self.foretold and self.stage in self.CONNECTED
         self.channel.holding = self.holding
+
+    def lies_behind(self, broker: Party) -> bool:
+        return broker in (self, self.successor)
 
     @property
     def down(self) -> bool:
@@ -247,7 +298,8 @@ class Link(Party):
     @property
     def holding(self) -> bool:
         """Whether publications are held for it, because the interest behind it is not known for sure."""
-        return self.stage not in (LinkStage.OPEN, LinkStage.LEAVING, LinkStage.GONE)
+        known = self.stage in (LinkStage.OPEN, LinkStage.LEAVING, LinkStage.GONE)
+        return not (known or self.foretold)
 
     @property
     def current(self) -> bool:
@@ -299,7 +351,7 @@ class ClientDestination:
     *stream* of their own.
     """
 
-    __slots__ = ("behind_since_us", "bottleneck", "client", "number", "sent_bytes", "separated")
+    __slots__ = ("behind_since_us", "bottleneck", "client", "moved_bytes", "number", "separated")
 
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
@@ -308,8 +360,8 @@ class ClientDestination:
         """Those who get no credit because too much waits here."""
         self.behind_since_us: int | None = None
         """Since when that is so and nothing has moved."""
-        self.sent_bytes = 0
-        """What had been sent when it was last looked at."""
+        self.moved_bytes = 0
+        """How much had moved when it was last looked at."""
         self.separated: dict[str, int] = {}
         """In a stream: the keys of its subscriptions, and the requests that separated them."""
 
@@ -335,6 +387,7 @@ class Client(Party):
         "advertised",
         "advertising",
         "destinations",
+        "elsewhere",
         "incarnation",
         "key",
         "limiter",
@@ -361,6 +414,8 @@ class Client(Party):
         super().__init__(name, settings, changed, classes=1, stage=ClientStage.PRESENT)
         self.incarnation = incarnation
         """The same one on all connections of one client, and never that of another."""
+        self.elsewhere = False
+        """Whether it wants to hear where else it may go."""
         self.key = key
         """The beginning of the global keys of its subscriptions and advertisements."""
         self.principal = principal
@@ -403,6 +458,15 @@ class Client(Party):
         """Its connection has ended."""
         self.step(ClientStep.DISCONNECTED)
         self.channel.disconnect()
+
+    def has_advertised(self, publications: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether its advertisements cover all these.
+
+        A range may reach beyond an advertisement that it meets, so it counts as not advertised.
+        """
+        if self.advertised is None or any(Range in map(type, values.values()) for values in publications):
+            return False
+        return not publications or bool(self.advertised.count_batch(publications).all())
 
     @property
     def behind(self) -> list[ClientDestination]:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from braid.broker.joining import joined
+from braid.broker.joining import in_pieces, is_long, joined
+from braid.broker.left_behind import LeftBehind
 from braid.broker.refusals import Refusals
 from braid.broker.repetitions import Repetitions, session_of
 from braid.broker.ways import Ways, chosen_rows
 from braid.errors import PublicationError, RemoteProtocolError, RequestRefusedError
-from braid.language.values import Range
 from braid.protocol import PublicationBatch
 from braid.protocol.effects import Pause
-from braid.protocol.messages import Settled
+from braid.protocol.messages import Acknowledgement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from braid.broker.delegated_copies import DelegatedCopies
     from braid.broker.discards import Discards
@@ -37,20 +37,14 @@ if TYPE_CHECKING:
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
     from braid.broker.ways import Arrival, Rows, Source, Way
-    from braid.matching import FilterIndex
     from braid.protocol import Frame
     from braid.protocol.duplicates import DuplicateFilter
+    from braid.protocol.effects import Effect
 
 __all__ = ["UNROUTED", "Publications"]
 
 UNROUTED = "unrouted"
 """Why a client gets no credit whose publications wait until subscriptions can have found their way here."""
-
-# Publications of clients that left before these were routed. All of a few clients' windows fit.
-LEFT_BEHIND_BYTES_MAX = 64 * 1024 * 1024
-
-# Numbers in one message about frames that are settled apart.
-SETTLED_FRAMES_MAX = 10_000
 
 
 class Publications:
@@ -70,6 +64,8 @@ class Publications:
         from_sets: Unsettled,
         discards: Discards,
         stopwatch: Callable[[], int] | None,
+        collect_store_work: Callable[[], None],
+        while_rebuilding: Callable[[Party, Sequence[Arrival]], None],
     ) -> None:
         """
         Args:
@@ -85,64 +81,86 @@ class Publications:
             from_sets: where copies for sets came from; nothing that comes again waits for these.
             discards: tells publishers what went nowhere.
             stopwatch: nanoseconds, for statistics.
+            collect_store_work: has what this turn has asked of the store done.
+            while_rebuilding: sees what was routed while tables are being rebuilt here or next door.
         """
         self.seen = seen
-        self.ways = Ways(turn.counters, subscriptions.tables, mesh, delegated, self._needs_no_look, stopwatch)
+        ask = self._needs_no_look
+        self.ways = Ways(turn.counters, turn.roomy, subscriptions.tables, mesh, delegated, ask, stopwatch)
         self._hops_max = hops_max
         self._turn = turn
         self._subscriptions = subscriptions
         self._durables = durables
+        self._collect_store_work = collect_store_work
+        self._while_rebuilding = while_rebuilding
         self._links = links
         self._mesh = mesh
         self._delegated = delegated
         self._delivered_for_sets = delegated.delivered
         self._is_new = self.seen.is_new
         self._refusals = Refusals(turn)
-        self._left_behind: list[Client] = []
+        self._left_behind = LeftBehind(turn)
         self._settle = turn.settlement.settle
         self._repetitions = Repetitions(turn, unsettled, from_sets, discards, sees_far=mesh.sees_far)
         self.discards = discards
 
     # Arrivals.
 
-    def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> bool:
-        """Route what has come, if it is one batch from which nothing else can follow.
+    def take_in(self, source: Source, frames: Sequence[Frame], now_us: int) -> list[Effect] | None:
+        """Route what has come, if it is one batch from which nothing else can follow, or take in how far a
+        peer has come: all that this turn leads to.
 
-        Otherwise nothing has happened yet, and False is returned: several batches may be too much for a turn.
+        Otherwise nothing has happened yet, and it is None: several batches, or a long one, may be too much.
         """
         if len(frames) != 1:
-            return False
+            return None
         frame = frames[0]
         batch: Any = frame[1]
-        client = source.client
-        if type(batch) is not PublicationBatch or (
-            client is not None and (client.unrouted or not source.simple)
-        ):
-            return False
         party = source.party
-        channel = source.channel
         turn = self._turn
+        if type(batch) is not PublicationBatch:
+            if type(batch) is not Acknowledgement:
+                return None
+            turn.now_us = now_us
+            party.heard(now_us)
+            return turn.only_acknowledged(party, batch)
+        client = source.client
+        if not source.simple or (client is not None and client.unrouted):
+            return None
         turn.now_us = party.heard_at_us = now_us
         party.pinged = False  # as `heard` does it, without the call
-        single = client is None and batch.count == 1 and not (batch.flags or batch.route)
-        if not single or batch.hops >= self._hops_max:
+        if (
+            batch.count != 1
+            or batch.flags
+            or batch.route
+            or batch.hops >= self._hops_max
+            or (client is not None and (batch.hops or batch.publisher != client.own_publisher))
+        ):
+            if is_long(batch):
+                return None
             self._arrived(source, frames)
-        elif channel.accept_batch(frame[0], batch):
+        elif source.channel.accept_batch(frame[0], batch):
+            if client is not None:
+                self._published(client, 1, batch.size)
             if self._is_new(batch.publisher, batch.first):
                 # Mostly its way is known from others that match the same.
                 way = source.ways.get(batch.memo)
-                if way is not None and way.receivers and self._delivered_for_sets.empty:
+                if way is not None:
                     way.uses += 1
-                    turn.pass_on_one(way.receivers, batch, party)
                 else:
-                    self._go(source, ((batch, None),))
+                    try:
+                        way = self.ways.of_one(source, batch)
+                    except PublicationError:
+                        self._go(source, ((batch, None),))  # which says what is wrong with it
+                if way is not None:
+                    if way.receivers and self._delivered_for_sets.empty:
+                        return turn.pass_on_one(way.receivers, batch, party)
+                    self._follow(party, ((batch, None),), way)
             else:
                 self._new_part(party, batch, np.empty(0, np.int64), None)
-        if channel.due or not channel.telling or party.line.waiting:
-            turn.arrived(party)
-        else:
-            channel.settled = channel.received
-        return True
+        turn.arrived(party)
+        self._collect_store_work()
+        return turn.collect()
 
     def arrived(self, party: Party, frames: Sequence[Frame]) -> None:
         """Publications have come from a party."""
@@ -154,27 +172,39 @@ class Publications:
             batches: Iterable[tuple[int, Any]] = frames if accept(frames[0]) else ()
         else:
             batches = joined([frame for frame in frames if accept(frame)])
+        self._take(source, [(batch, self._waited_for(source.party, each, batch)) for each, batch in batches])
+
+    def _waited_for(self, party: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
+        """What its sender waits for from the moment that a batch has arrived."""
+        if not (batch.flags and batch.acknowledged):
+            return None
+        pending = party.line.enter(sequence)
+        if batch.route:
+            pending.apart = session_of(party)
+        return pending
+
+    def _take(self, source: Source, arrivals: Sequence[Arrival]) -> None:
+        """Route what has been accepted."""
         if source.client is not None:
-            self._from_client(source.client, batches)
-            return
-        arrivals: list[Arrival] = []
-        alike = True
-        for sequence, batch in batches:
-            pending = None
-            if batch.flags and batch.acknowledged:
-                # The sender waits for it from the moment it has arrived.
-                pending = source.party.line.enter(sequence)
-            if batch.route:
-                alike = False
-                if pending is not None:
-                    pending.apart = session_of(source.party)
-            elif batch.flags and batch.again:
-                alike = False
-            arrivals.append((batch, pending))
-        if alike:
-            self._route(source, arrivals)
-        else:
+            self._from_client(source.client, arrivals)
+        elif source.rerouted or any(batch.route or (batch.flags and batch.again) for batch, _ in arrivals):
             self._route_unlike(source, arrivals)
+        else:
+            self._route(source, arrivals)
+
+    def divided(self, party: Party, frame: Frame, rows_max: int) -> list[Arrival]:
+        """Accept a batch, and make pieces of so many rows of it; its sender waits for all of them."""
+        sequence, batch = frame
+        if not isinstance(batch, PublicationBatch) or not party.channel.accept(frame):
+            return []
+        whole = self._waited_for(party, sequence, batch)
+        pieces = in_pieces(batch, rows_max, party, whole)
+        self._settle(whole)
+        return pieces
+
+    def take_pieces(self, party: Party, pieces: Sequence[Arrival]) -> None:
+        """Route pieces of a batch that was accepted."""
+        self._take(self.ways.source(party), pieces)
 
     def _needs_no_look(self, client: Client) -> bool:
         """Whether a client may publish whatever it likes, and subscribers may want it."""
@@ -182,25 +212,18 @@ class Publications:
 
     # From clients.
 
-    def _from_client(self, client: Client, frames: Iterable[tuple[int, PublicationBatch]]) -> None:
+    def _from_client(self, client: Client, arrivals: Sequence[Arrival]) -> None:
         """A client publishes. What no subscriber can be waiting for yet is kept until one can."""
         rows = size = 0
-        for _, batch in frames:
+        for batch, _ in arrivals:
             rows += batch.count
             size += batch.size
-        wait_us = client.limiter.take(rows, size, self._turn.now_us)
-        if wait_us and client.connection is not None:
-            self._turn.effect(Pause(client.connection, wait_us))
-        self._turn.counters.published += rows
+        self._published(client, rows, size)
         kept = bool(client.unrouted)
         # What is kept is read now, so that nobody else has to answer for a mistake in it.
         unseen = not kept and self._needs_no_look(client)
-        checked = [
-            self._checked(client, batch, _pending(client, sequence, batch), unseen=unseen)
-            for sequence, batch in frames
-        ]
+        checked = [self._checked(client, batch, pending, unseen=unseen) for batch, pending in arrivals]
         self._refusals.audit(client)
-        self._durables.publishes(client)
         client.unrouted.extend(checked)
         if not kept:
             self.release(client)
@@ -211,6 +234,16 @@ class Publications:
             client.unrouted[-len(checked) :] = [
                 (self.discards.kept(client, batch), pending) for batch, pending in arrived
             ]
+            if client.connection is None:
+                self._left_behind.take(client)
+
+    def _published(self, client: Client, rows: int, size: int) -> None:
+        """Count what a client has published. If that is more than it may, the next has to wait."""
+        wait_us = client.limiter.take(rows, size, self._turn.now_us)
+        if wait_us and client.connection is not None:
+            self._turn.effect(Pause(client.connection, wait_us))
+        self._turn.counters.published += rows
+        self._durables.publishes(client)
 
     def release(self, client: Client) -> None:
         """Route what was kept, as soon as everybody knows that it may come."""
@@ -247,23 +280,8 @@ class Publications:
             self._route(source, kept)
 
     def client_left(self, event: ClientLeft) -> None:
-        """A client has gone: what it published and is not routed yet is kept until it can be.
-
-        It may have heard that it was received.
-        """
-        client = event.client
-        if not client.unrouted:
-            return
-        self._left_behind = [each for each in self._left_behind if each.unrouted]
-        size = sum(batch.size for each in (*self._left_behind, client) for batch, _ in each.unrouted)
-        if size <= LEFT_BEHIND_BYTES_MAX:
-            self._left_behind.append(client)
-            return
-        rows = sum(len(batch) for batch, _ in client.unrouted)
-        client.unrouted.clear()
-        self._turn.note(
-            "warning", "publications of a client that left were dropped", client=client.name, count=rows
-        )
+        """A client has gone: what it published and is not routed yet is kept until it can be."""
+        self._left_behind.take(event.client)
 
     def release_all(self, clients: Iterable[Client]) -> None:
         """Publications are accepted from now on; some may have come already, also from those who left."""
@@ -273,7 +291,7 @@ class Publications:
     @property
     def unrouted(self) -> bool:
         """Whether clients that have gone have left something behind that is not routed yet."""
-        return any(client.unrouted for client in self._left_behind)
+        return bool(self._left_behind)
 
     @property
     def expects_anything(self) -> bool:
@@ -284,9 +302,9 @@ class Publications:
         """Whether subscriptions to these publications have found their way here."""
         if self.expects_anything:
             return True
-        if client.advertised is None or client.advertising or client.connection is None:
+        if client.advertising or client.connection is None:
             return False
-        return all(_advertised(client.advertised, batch.attributes()) for batch, _ in arrivals)
+        return all(client.has_advertised(batch.attributes()) for batch, _ in arrivals)
 
     def _checked(
         self, client: Client, batch: PublicationBatch, pending: Pending | None, *, unseen: bool
@@ -328,7 +346,7 @@ class Publications:
 
     def _route_unlike(self, source: Source, arrivals: Sequence[Arrival]) -> None:
         """Route publications among which there may be copies for sets, and repetitions."""
-        for kind, run in groupby(arrivals, key=partial(self._kind, source)):
+        for kind, run in groupby(self._repetitions.owed(source, arrivals), key=partial(self._kind, source)):
             if kind is _Kind.PLAIN:
                 self._route(source, list(run))
                 continue
@@ -344,10 +362,11 @@ class Publications:
             return _Kind.FOR_A_SET
         if batch.again:
             return _Kind.REPETITION
-        if source.client is not None and pending is not None:
+        if pending is not None and (source.client is not None or source.rerouted):
             # A job that is tried again does not say so; what became of its first run may not be safe yet.
             highest = self.seen.highest(batch.publisher)
-            if highest is not None and batch.first <= highest:
+            known = highest is not None and batch.first <= highest
+            if known and (source.client or self.seen.has_rows(batch.publisher, batch.sequences).any()):
                 return _Kind.REPETITION
         return _Kind.PLAIN
 
@@ -356,12 +375,6 @@ class Publications:
         if pending is not None:
             self._settle(pending.here)
             self._settle(pending)
-
-    def tell_apart(self, party: Party) -> None:
-        """Tell which frames are settled behind one that has been waited for too long."""
-        frames = party.line.done_apart()
-        for first in range(0, len(frames), SETTLED_FRAMES_MAX):
-            self._turn.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
     def _delegated_arrived(self, link: Party, batch: PublicationBatch, pending: Pending | None) -> None:
         self._turn.counters.received += batch.count
@@ -485,6 +498,8 @@ class Publications:
                 self._go(source, possible)
             else:
                 self._settle_all(pending)
+        if self.ways.watched:
+            self._while_rebuilding(source.party, arrivals)
 
     def _go(self, source: Source, arrivals: Sequence[Arrival]) -> None:
         """Let publications, all of them new, go their way."""
@@ -570,8 +585,8 @@ class Publications:
             if link.name == came_from:
                 continue
             for batch, pending in arrivals:
-                if pending is not None:
-                    if link.channel.connected:
+                if pending is not None or self.ways.sent_everywhere:
+                    if pending is not None and link.channel.connected:
                         # As `Links` does when a session begins, for the same reason.
                         self._subscriptions.announce_anything()
                     self._turn.pass_on((link,), [(batch.onward(), pending)], source)
@@ -583,18 +598,3 @@ class _Kind(Enum):
     PLAIN = auto()
     FOR_A_SET = auto()
     REPETITION = auto()
-
-
-def _pending(source: Party, sequence: int, batch: PublicationBatch) -> Pending | None:
-    """The sender waits for an acknowledged batch from the moment it has arrived."""
-    return source.line.enter(sequence) if batch.acknowledged else None
-
-
-def _advertised(index: FilterIndex[str], attributes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether advertisements cover all these publications.
-
-    A range may reach beyond an advertisement that it meets, so it counts as not advertised.
-    """
-    if any(Range in map(type, values.values()) for values in attributes):
-        return False
-    return not attributes or bool(index.count_batch(attributes).all())

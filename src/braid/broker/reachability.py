@@ -87,8 +87,16 @@ class Reachability:
                 "loop",
             )
 
-    def heard(self, link: Link, brokers: Iterable[str], missing: Sequence[str] = ()) -> None:
-        """A neighbour says whom it connects us to, and which links are missing there."""
+    def heard(
+        self,
+        link: Link,
+        brokers: Iterable[str],
+        missing: Sequence[str] = (),
+        around: Iterable[tuple[str, str]] | None = None,
+    ) -> None:
+        """A neighbour says whom it connects us to, which links are missing there, and who is around it."""
+        if around is not None:
+            link.around = tuple(around)
         link.behind = frozenset({link.name, *brokers})
         link.missing = tuple(missing[:MISSING_MAX])
         self._notice_moved(link.behind)
@@ -110,11 +118,14 @@ class Reachability:
 
     def tell(self) -> None:
         """Tell every neighbour whom we connect it to and whom not, if that has changed."""
+        known = sorted(self._links.items())
         for link in self._links.values():
             if not link.channel.connected:
                 continue
             reach, missing = self.reach(link), self.missing(link)
+            around = tuple([(name, each.address) for name, each in known if each is not link])
             same = len(reach) == len(link.told_reach) and reach.issuperset(link.told_reach)
-            if not same or missing != link.told_missing:
+            if not same or missing != link.told_missing or around != link.told_around:
                 link.told_reach, link.told_missing = tuple(sorted(reach)), missing
-                self._turn.tell(link, Reach(list(link.told_reach), list(missing)))
+                link.told_around = around
+                self._turn.tell(link, Reach(list(link.told_reach), list(missing), list(around)))

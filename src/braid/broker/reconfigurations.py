@@ -21,9 +21,17 @@ back, to the old neighbour or to the new one: then they know.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from braid.broker.events import LinkOpening, PlaceChanged, PublicationsHeld, PublicationsResumed
+from braid.broker.events import (
+    LinkOpening,
+    OperationEnded,
+    PlaceChanged,
+    PublicationsHeld,
+    PublicationsResumed,
+    TrackLost,
+)
 from braid.broker.link_life import LinkStage
 from braid.broker.operation_life import OperationStage, OperationStep
 from braid.broker.operation_requests import OperationRequests
@@ -34,6 +42,7 @@ from braid.broker.operations import (
     Operation,
     checked_path,
 )
+from braid.broker.settling import Pending, WaitingFor
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.changes import (
     ChangeAbort,
@@ -44,18 +53,17 @@ from braid.protocol.changes import (
     ChangeRequest,
 )
 from braid.protocol.effects import Dial, Progress
-from braid.protocol.messages import Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from braid.broker.copying import Copying
     from braid.broker.events import DialFailed, Events, Joined, JoinLost, LinkBegun, LinkLost
     from braid.broker.link_changes import MovableLinks
     from braid.broker.parties import Link
     from braid.broker.shortcut_limits import ShortcutLimits
     from braid.broker.table_moves import TableMoves
     from braid.broker.turn import Turn
-    from braid.protocol.messages import Unadvertise, Unsubscribe
     from braid.routing import RoutingTables, Tell
 
 __all__ = ["Reconfigurations"]
@@ -75,14 +83,15 @@ class Reconfigurations:
         links: whose places change.
         tables: what came from which neighbour.
         moves: moves it to another one.
+        copying: has prepared that.
         limits: shortcuts that are avoided meanwhile.
         events: tells others what has changed.
         inform: tells neighbours what they have to know.
-        unsubscribe: a neighbour takes a subscription back.
-        unadvertise: a neighbour takes an advertisement back.
         drop_stale: forgets what a neighbour did not repeat.
         new_id: a name that nobody else gives.
         refusing: whether this broker is about to stop.
+        when_safe: settles something once all that the store was asked for so far is done.
+        reserved_from: what other change an operation has to wait for; empty if there is none.
     """
 
     def __init__(
@@ -92,15 +101,16 @@ class Reconfigurations:
         links: MovableLinks,
         tables: RoutingTables,
         moves: TableMoves,
+        copying: Copying,
         limits: ShortcutLimits,
         events: Events,
         *,
         inform: Callable[[Iterable[Tell]], None],
-        unsubscribe: Callable[[Link, Unsubscribe], None],
-        unadvertise: Callable[[Link, Unadvertise], None],
         drop_stale: Callable[[LinkOpening], None],
         new_id: Callable[[], str],
         refusing: Callable[[], bool],
+        when_safe: Callable[[Pending], None],
+        reserved_from: Callable[[Operation], str],
     ) -> None:
         self._turn = turn
         self._here = turn.settings.broker_id
@@ -109,13 +119,15 @@ class Reconfigurations:
         self._neighbours: Mapping[str, Link] = links.links
         self._tables = tables
         self._moves = moves
+        self._copying = copying
         self._limits = limits
         self._events = events
         self._inform = inform
-        self._unsubscribe = unsubscribe
-        self._unadvertise = unadvertise
         self._drop_stale = drop_stale
         self._refusing = refusing
+        self._when_safe = when_safe
+        turn.settlement.resolve(WaitingFor.DECISION, self._written)
+        self._reserved_from = reserved_from
         self.requests = OperationRequests(
             turn,
             changing,
@@ -128,20 +140,6 @@ class Reconfigurations:
 
     # Flush.
 
-    def _require_open(self, name: str) -> Link:
-        link = self._neighbours.get(name)
-        if link is None:
-            known = ", ".join(sorted(self._neighbours)) or "none"
-            raise RequestRefusedError(
-                f"{name} is no neighbour of {self._here}; there are: {known}", "unknown"
-            )
-        if link.stage is not LinkStage.OPEN or link.unknown:
-            raise RequestRefusedError(
-                f"the link between {self._here} and {name} is {link.stage.name.lower()}, and must be open",
-                "down",
-            )
-        return link
-
     def _asked(self, operation: Operation) -> None:
         self._changing.current = operation
         self._step(operation, _STEP.ASKED)
@@ -150,7 +148,7 @@ class Reconfigurations:
         if operation.stage is not _STAGE.LOCKING:
             return
         try:
-            self._require_open(operation.after)
+            self._links.require_open(operation.after)
         except RequestRefusedError as error:
             self._give_up(operation, str(error))
             return
@@ -171,23 +169,8 @@ class Reconfigurations:
 
     def requested(self, link: Link, message: ChangeRequest) -> None:
         """The broker before on the path asks to prepare, behind all publications that it has sent."""
-        path = checked_path(message.path, self._here)
-        position = path.index(self._here)
-        if not position or path[position - 1] != link.name or len(message.operation) > ID_LENGTH_MAX:
-            raise RemoteProtocolError(f"a change of the path {', '.join(path)!r} does not come from there")
-        operation = Operation(
-            message.operation,
-            message.kind,
-            message.by,
-            path,
-            max(message.epoch, self._changing.epoch + 1),
-            self._here,
-        )
-        operation.begun_us = self._turn.now_us
-        try:
-            self._require_free(operation)
-        except RequestRefusedError as error:
-            self._turn.tell(link, ChangeAbort(message.operation, str(error)), in_line=True)
+        operation = self._admitted(link, message)
+        if operation is None:
             return
         self._changing.current = operation
         self._step(operation, _STEP.REQUESTED)
@@ -199,19 +182,25 @@ class Reconfigurations:
         else:
             self._ask_to_prepare(operation)
 
+    def _admitted(self, link: Link, message: ChangeRequest) -> Operation | None:
+        """The operation, if this broker can take part in it."""
+        operation = self._changing.requested(message, link.name)
+        operation.begun_us = self._turn.now_us
+        try:
+            self._require_free(operation)
+        except RequestRefusedError as error:
+            self._turn.tell(link, ChangeAbort(message.operation, str(error)), in_line=True)
+            return None
+        return operation
+
     def _require_free(self, operation: Operation) -> None:
-        current = self._changing.current
-        if current is not None and not current.over and current.stage is not _STAGE.UNDECIDED:
-            raise RequestRefusedError(f"{self._here} takes part in {current}", "busy")
-        if operation.id in self._changing.over:
-            outcome = self._changing.over[operation.id]
-            raise RequestRefusedError(f"at {self._here} {operation} was {outcome}", "over")
+        self._changing.require_free(operation, self._reserved_from(operation))
         if self._refusing():
             raise RequestRefusedError(f"{self._here} is about to stop", "closing")
         if operation.before:
-            self._require_open(operation.before)
+            self._links.require_open(operation.before)
         if operation.after:
-            self._require_open(operation.after)
+            self._links.require_open(operation.after)
         elif operation.path[0] in self._neighbours:
             raise RequestRefusedError(f"{operation.path[0]} is a neighbour of {self._here} already", "linked")
 
@@ -241,10 +230,14 @@ class Reconfigurations:
         if operation.stage is not _STAGE.FLUSHED:
             self._links.give_up_joining()
             return
+        self._joined(operation, event.link)
+
+    def _joined(self, operation: Operation, new: Link) -> None:
+        """Decide, at the broker that moves."""
         old = self._neighbours[operation.after]
         operation.brokers = self._links.reach_besides(old)
         commit = self._commit(operation)
-        self._turn.tell(event.link, commit)
+        self._turn.tell(new, commit)
         self._turn.tell(old, commit)
         self._decided(operation)
 
@@ -265,9 +258,13 @@ class Reconfigurations:
             raise RemoteProtocolError(f"a change of the path {', '.join(path)!r} makes no sense")
         operation = self._of(message.operation)
         if operation is None:
+            if self._changing.over.get(message.operation) == "finished":
+                # One that was started again has yet to hear that this broker has done its part, and told all.
+                self._turn.tell(link, ChangeDone(message.operation))
+                self._turn.tell(link, ChangeFinish(message.operation))
             if message.operation in self._changing.over or message.epoch <= self._changing.epoch:
                 return
-            if not self._can_follow(path):
+            if self._changing.engaged or (path[0] == self._here and path[1] not in self._neighbours):
                 return
             operation = Operation(message.operation, message.kind, "", path, message.epoch, self._here)
             self._changing.current = operation
@@ -278,22 +275,15 @@ class Reconfigurations:
         for name in {operation.before, operation.after} - {"", link.name}:
             neighbour = self._neighbours.get(name)
             if neighbour is not None and neighbour.agreed:
-                self._turn.tell(neighbour, message, in_line=True)
+                self._turn.tell(neighbour, message)
         self._decided(operation)
-
-    def _can_follow(self, path: tuple[str, ...]) -> bool:
-        """Whether a broker that knows nothing of an operation can still carry out its part."""
-        current = self._changing.current
-        if current is not None and not current.over and current.stage is not _STAGE.UNDECIDED:
-            return False
-        position = path.index(self._here)
-        return position > 0 or path[1] in self._neighbours
 
     # Rewrite.
 
     def _decided(self, operation: Operation) -> None:
         held = operation.paused
         self._step(operation, _STEP.DECIDED)
+        operation.copied = self._copying.prepares(operation)
         if not held:
             self._hold(operation)
         self._changing.epoch = max(self._changing.epoch, operation.epoch)
@@ -302,50 +292,50 @@ class Reconfigurations:
         place = PlaceChanged(first, operation.path[1], last, "")
         if operation.first:
             self._changing.dialled = operation.addresses[1]
-            ended = Ended(operation.epoch, last, operation.addresses[1])
+            # The old neighbour has its way to the new one, and makes no other if that is further off.
+            address = operation.addresses[1] if len(operation.path) == 3 else ""
+            ended = Ended(operation.epoch, last, address)
             old = self._neighbours.get(operation.after)
             if old is not None:
-                self._links.take_place(old, last, operation.addresses[1], ended)
+                ahead = partial(self._copying.decided, operation, old) if operation.copied else None
+                self._links.take_place(old, last, operation.addresses[1], ended, ahead)
         elif operation.last:
             before = self._neighbours.get(operation.before)
             if first not in self._neighbours:
-                self._links.welcome(
-                    first, operation.addresses[0], before, operation.brokers, operation.path[1]
+                ahead = partial(self._copying.decided, operation, None) if operation.copied else None
+                new = self._links.welcome(
+                    first, operation.addresses[0], before, operation.brokers, operation.path[1], ahead
                 )
+                heard_all = held and before is not None and before.stage is LinkStage.OPEN
+                if not heard_all and new.stage is not LinkStage.OPEN:
+                    self._events.tell(TrackLost(new))
         elif operation.position == 1:
             ended = Ended(operation.epoch, last, operation.addresses[1])
             moving, after = self._neighbours.get(first), self._neighbours.get(operation.after)
             if moving is not None:
                 self._links.let_go(moving, after, ended, operation.path)
-                if after is not None:
+                if operation.copied:
+                    self._copying.decided(operation, moving)
+                elif after is not None:
                     self._moves.begin(first, after)
         else:
             before, after = self._neighbours.get(operation.before), self._neighbours.get(operation.after)
             self._links.pass_by(before, after, operation.brokers, place)
+        self._when_safe(Pending(WaitingFor.DECISION, key=operation))
 
-    def unsubscribed(self, link: Link, message: Unsubscribe) -> None:
-        """A neighbour takes a subscription back; amid an operation that may mean that it has moved."""
-        new = self._neighbours.get(self._changing.successor(link))
-        if new is None:
-            self._unsubscribe(link, message)
-            return
-        self._moves.take_subscription(message.key, link.name, new)
-        self._turn.tell(link, Done(message.request))
-
-    def unadvertised(self, link: Link, message: Unadvertise) -> None:
-        """A neighbour takes an advertisement back; amid an operation that may mean that it has moved."""
-        new = self._neighbours.get(self._changing.successor(link))
-        if new is None:
-            self._unadvertise(link, message)
-            return
-        self._moves.take_advertisement(message.key, link.name, new)
-        self._turn.tell(link, Done(message.request))
+    def _written(self, pending: Pending) -> None:
+        """The decision is safe here: after a crash this broker knows what it did."""
+        pending.key.written = True
+        if pending.key is self._changing.current:
+            self.look()
 
     def done(self, link: Link, message: ChangeDone) -> None:
         """The broker before on the path has carried out its part."""
         operation = self._of(message.operation)
         if operation is not None and operation.decided and link.name == operation.before:
             operation.told_done = True
+            if operation.paused:
+                self._events.tell(PublicationsHeld())  # what the broker that has moved says waits no longer
 
     def finish(self, link: Link, message: ChangeFinish) -> None:
         """All that moved was told, by the broker after on the path; or the one before says that it knows."""
@@ -363,53 +353,68 @@ class Reconfigurations:
     def next_us(self) -> int | None:
         """When `look` is to be called at the latest."""
         operation = self._changing.current
-        if operation is None:
-            return None
-        if self._moves.unfinished:
+        if (self._moves.unfinished and not self._moves.waiting) or self._copying.unfinished:
             return self._turn.now_us
+        if operation is None:
+            return self._turn.now_us + LOOK_US if self._moves.unfinished else None
         return min(operation.until_us, self._turn.now_us + LOOK_US)
 
     def look(self) -> None:
         """Go on with what can go on; called with every turn while an operation is under way."""
+        if self._moves.unfinished:
+            self._moves.step()
         operation = self._changing.current
         if operation is None:
             return
         if operation.stage is _STAGE.LOCKING and operation.locked and self._limits.quiet(operation.id):
             self._prepare(operation)
-        if self._moves.unfinished:
-            self._moves.step()
-            if not self._moves.unfinished:
-                self._changing.leaving.discard(operation.path[0])
-        if operation.decided and not (operation.first or operation.last or operation.said_done):
+        if operation.written and not (operation.first or operation.last or operation.said_done):
             self._say_done(operation)
         if operation.stage is _STAGE.COMMITTED and self._part_done(operation):
             self._part_is_done(operation)
-        if operation.stage is _STAGE.RESUMED and self._wrapped_up(operation):
+        if operation.stage is _STAGE.RESUMED and operation.written and self._wrapped_up(operation):
             self._finished(operation)
         elif self._turn.now_us >= operation.until_us and not operation.over:
             self._overdue(operation)
 
     def _part_done(self, operation: Operation) -> bool:
         """Whether the tables of this broker are right, so that publications can go on."""
-        if operation.first:
+        if operation.first or not operation.written:
+            return operation.first
+        if operation.copied:
             return True
         if operation.position == 1:
             return not self._moves.unfinished and self._tables.settled(operation.after)
         if not operation.told_done:
             return False
         if operation.last:
-            new = self._neighbours.get(operation.path[0])
-            if new is not None and new.handing_over:
-                new.handing_over = False
-                self._inform(self._tables.unmute(new.name))
-                self._links.tell_complete()
+            # What the broker before has forgotten to take back counts as its own here, and would be told to
+            # where it came from.
+            new, before = self._neighbours.get(operation.path[0]), self._neighbours.get(operation.before)
+            if before is None or not before.stale_subscriptions or (new is not None and new.complete):
+                self._hand_over(operation)
             return new is None or new.complete
         # One in the middle learns from further on what was hidden from it behind entries before.
         return operation.told_finish
 
+    def _hand_over(self, operation: Operation) -> None:
+        """The broker that has moved is told everything from now on."""
+        new = self._neighbours.get(operation.path[0])
+        if new is not None and new.handing_over:
+            new.handing_over = False
+            self._inform(self._tables.unmute(new.name))
+            self._links.tell_complete()
+
     def _part_is_done(self, operation: Operation) -> None:
         self._step(operation, _STEP.PART_DONE)
+        self._carry_over(operation)
         self._resume(operation)
+
+    def _carry_over(self, operation: Operation) -> None:
+        """What was sent the old way and is not settled goes the new way, before publications go on."""
+        toward = operation.path[-1] if operation.first else operation.toward
+        before = operation.before if operation.position > 1 else ""
+        self._links.carry_over(self._neighbours.get(toward), self._neighbours.get(before))
 
     def _say_done(self, operation: Operation) -> None:
         """Tell the broker after that all it has to know of what moved is said, once that is so."""
@@ -425,7 +430,7 @@ class Reconfigurations:
             new = self._neighbours.get(operation.path[-1] if operation.first else operation.path[0])
             if new is None or new.stage is not LinkStage.OPEN or new.outstanding.announces:
                 return False
-        if not (operation.last or operation.told_finish):
+        if self._moves.unfinished or not (operation.last or operation.told_finish):
             return False
         if operation.position < 2:
             return True
@@ -436,7 +441,7 @@ class Reconfigurations:
         return operation.all_finished
 
     def _finished(self, operation: Operation) -> None:
-        self._step(operation, _STEP.WRAPPED_UP)
+        self._step(operation, _STEP.WRAPPED_UP, self._moves.so_far)
         onward = self._neighbours.get(operation.toward)
         if not operation.first and onward is not None:
             self._turn.tell(onward, ChangeFinish(operation.id))
@@ -454,14 +459,13 @@ class Reconfigurations:
             "warning", "an operation takes long", operation=operation.id, stage=before.name.lower()
         )
         operation.until_us = self._turn.now_us + 2 * self._turn.settings.operation_us_max
+        if operation.stage is _STAGE.RESUMED:
+            self._carry_over(operation)
         if held and not operation.paused:
             self._resume(operation)
         if operation.stage is _STAGE.RESUMED:
-            new = self._neighbours.get(operation.path[0])
-            if operation.last and new is not None and new.handing_over:
-                new.handing_over = False
-                self._inform(self._tables.unmute(new.name))
-                self._links.tell_complete()
+            if operation.last:
+                self._hand_over(operation)
         elif operation.over:
             finished = operation.stage is _STAGE.FINISHED
             self._end(operation, "" if finished else "nothing was heard of the decision")
@@ -469,6 +473,8 @@ class Reconfigurations:
     # The end.
 
     def _end(self, operation: Operation, problem: str = "") -> None:
+        if self._copying.prepares(operation):
+            self._copying.abandon(operation)
         if operation.decided:
             link = self._neighbours.get(operation.path[-1] if operation.first else operation.toward)
             if link is not None and link.complete:
@@ -478,6 +484,8 @@ class Reconfigurations:
         if operation.first:
             self._limits.lift(operation.id)
         self.requests.over(operation, problem)
+        if operation.first:
+            self._events.tell(OperationEnded(operation.id, problem))
 
     def _give_up(self, operation: Operation, reason: str) -> None:
         """Nothing has changed, and nothing will."""
@@ -524,11 +532,18 @@ class Reconfigurations:
     def link_begun(self, event: LinkBegun) -> None:
         """A session has begun anew: its other end may have forgotten everything."""
         operation, name = self._changing.current, event.link.name
-        if operation is None or name not in operation.path:
+        if operation is None or name not in operation.path or event.ahead:
             return
+        self._moves.begun_anew(event.link)
         if operation.decided:
             operation.passed_on = operation.said_done = False
-            self._turn.tell(event.link, self._commit(operation), in_line=True)
+            new = self._neighbours.get(operation.path[0])
+            if operation.last and name == operation.before and new is not None and not new.complete:
+                # It will not take back what it has forgotten: who wants what behind the first broker is known
+                # again when that one has said so.
+                self._events.tell(TrackLost(new))
+            # Not in line: publications may wait until the other end knows where everybody is.
+            self._turn.tell(event.link, self._commit(operation))
         elif operation.position == 1 and name == operation.before:
             # The broker that decides is back where it was.
             self._give_up(operation, f"{name} has begun anew")
@@ -568,5 +583,5 @@ class Reconfigurations:
         self._events.tell(PublicationsHeld())
 
     def _resume(self, operation: Operation) -> None:
-        self._progress(operation, "resumed", f"{self._moves.moved} entries moved since the start")
+        self._progress(operation, "resumed", self._moves.so_far)
         self._events.tell(PublicationsResumed())

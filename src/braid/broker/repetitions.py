@@ -25,9 +25,12 @@ from braid.broker.settling import Pending, Unsettled, WaitingFor
 from braid.protocol.messages import Settled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from braid.broker.discards import Discards
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
+    from braid.broker.ways import Arrival, Source
     from braid.matching.columns import IntArray
     from braid.protocol import PublicationBatch
 
@@ -56,6 +59,7 @@ class Repetitions:
         self._discards = discards
         self._sees_far = sees_far
         turn.settlement.resolve(WaitingFor.FRAME, self._frame_settled)
+        turn.settlement.resolve(WaitingFor.PIECE, self._forget)
         turn.settlement.resolve(WaitingFor.HERE, self._unsettled_here.forget)
 
     # First copies.
@@ -92,8 +96,26 @@ class Repetitions:
         if self._count(source, batch, fresh) and pending is not None:
             # It is settled when its first copy is, not before; the sender does not wait for what is on
             # its own side.
+            before = source.replaces if isinstance(source, Link) else None
             for earlier in self._unsettled.of(batch.publisher, batch.sequences):
-                pending.wait_beside(source, earlier)
+                # A broker that has moved may get back what it had sent the old way. That waits for this copy.
+                if before is None or earlier.party in (source, before):
+                    pending.wait_beside(source, earlier)
+
+    def owed(self, source: Source, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """What has to be routed: what comes over a superseded link is left to the copies that come the other
+        way, but for copies for sets of brokers."""
+        if not source.superseded:
+            return arrivals
+        rest = []
+        for batch, pending in arrivals:
+            if batch.route:
+                rest.append((batch, pending))
+            else:
+                self._turn.counters.received += batch.count
+                self._turn.counters.duplicates += batch.count
+                self._turn.settlement.settle(pending)
+        return rest
 
     def again(self, source: Party, batch: PublicationBatch, fresh: IntArray, pending: Pending | None) -> None:
         """A repetition has come, of which these rows are new here."""
@@ -142,6 +164,9 @@ class Repetitions:
             party.line.done(pending)
             if pending.apart == session_of(party) and pending.key > party.channel.settled:
                 self._turn.tell(party, Settled([pending.key]))
+        self._forget(pending)
+
+    def _forget(self, pending: Pending) -> None:
         self._unsettled.forget(pending)
         self._from_sets.forget(pending)
 

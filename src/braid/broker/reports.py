@@ -86,11 +86,14 @@ class Reports:
                     address=link.address,
                     stage=link.stage.name.lower(),
                     up=link.connection is not None,
+                    epoch=link.epoch,
+                    around=link.around,
                     known=not link.unknown,
                     withheld=_reasons(link),
                     waiting_bytes=link.channel.waiting_bytes,
                     unacknowledged_bytes=link.channel.unacknowledged_bytes,
                     unsettled_bytes=link.channel.unsettled_bytes,
+                    sent_bytes=link.channel.sent_bytes,
                     behind=tuple(sorted(link.behind)),
                     missing=link.missing,
                     **(numbers._asdict() if numbers is not None else {}),
@@ -112,6 +115,7 @@ class Reports:
                     stage=soft.stage.name.lower(),
                     opened_here=soft.outgoing,
                     waiting_bytes=soft.channel.waiting_bytes,
+                    sent_bytes=soft.channel.sent_bytes,
                 )
                 for soft in self._soft.all()
             ),
@@ -153,6 +157,8 @@ def overlay_of(broker: BrokerSnapshot) -> dict[str, Any]:
             {
                 "neighbour": link.name,
                 "address": link.address,
+                "epoch": link.epoch,
+                "around": dict(link.around),
                 "stage": link.stage,
                 "up": link.up,
                 "known": link.known,
@@ -190,7 +196,9 @@ def statistics_of(broker: BrokerSnapshot) -> dict[str, Any]:
         "link_waiting_bytes": {link.name: link.waiting_bytes for link in links},
         "link_unacknowledged_bytes": {link.name: link.unacknowledged_bytes for link in links},
         "link_unsettled_bytes": {link.name: link.unsettled_bytes for link in links},
+        "link_sent_bytes": {link.name: link.sent_bytes for link in links},
         "soft_link_waiting_bytes": {soft.name: soft.waiting_bytes for soft in broker.soft_links},
+        "soft_link_sent_bytes": _soft_sent_bytes(broker),
         "client_waiting_bytes": sum(client.waiting_bytes for client in broker.clients),
         "clients_behind": sum(client.behind for client in broker.clients),
         "durable_logs": {
@@ -208,3 +216,11 @@ def statistics_of(broker: BrokerSnapshot) -> dict[str, Any]:
         "disk_low": broker.store.disk_low,
         "memory_high": broker.store.memory_high,
     }
+
+
+def _soft_sent_bytes(broker: BrokerSnapshot) -> dict[str, int]:
+    """By the other end, to which there may be one in each direction."""
+    sent: Counter[str] = Counter()
+    for soft in broker.soft_links:
+        sent[soft.name] += soft.sent_bytes
+    return dict(sent)

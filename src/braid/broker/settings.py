@@ -9,18 +9,35 @@ from braid.adaptation import SoftLinkSettings
 from braid.adaptation.topology import TopologySettings
 from braid.errors import ConfigurationError
 from braid.protocol import FRAME_BYTES_MAX, ChannelSettings
+from braid.routing import PATHS, ForwardingStrategy
 
 __all__ = [
     "DELTA_MAX",
     "OVERTAKING_MAX",
     "STRATEGIES",
     "BrokerSettings",
+    "add_strategy",
     "checked_broker_id",
     "checked_strategy",
 ]
 
 STRATEGIES = {"S0": 1, "S1": 4, "S2": 4, "SH": 4, "SB": 255}
 """The ways to forward publications, with how far a broker sees if nothing else is said."""
+
+
+def add_strategy(name: str, strategy: ForwardingStrategy) -> None:
+    """Let brokers of this process forward in one more way.
+
+    Raises:
+        ConfigurationError: there is one of that name, or it cannot be one.
+    """
+    if name in STRATEGIES:
+        raise ConfigurationError(f"there is a forwarding strategy {name} already")
+    if not 2 <= strategy.delta <= DELTA_MAX:
+        raise ConfigurationError(f"the strategy {name} sees 2 to {DELTA_MAX} links far, not {strategy.delta}")
+    PATHS[name] = strategy.checked(name)
+    STRATEGIES[name] = strategy.delta
+
 
 # Farther than any path through a network is.
 DELTA_MAX = 255
@@ -72,8 +89,8 @@ class BrokerSettings:
     never crosses the wire."""
     flooding: bool = False
     """Announce at start that anything may be published here. True: the first publication that was not
-    advertised need not wait for a round through the network; subscriptions travel here though nobody
-    publishes."""
+    advertised need not wait for a round through the network; subscriptions travel here although nothing
+    is published."""
     hops_max: int = 64
     """Links a publication may cross. It must exceed the longest path of the network; a loop ends there."""
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -85,8 +102,9 @@ class BrokerSettings:
     soft links (S2 with more copies); SH by S1 while the uplink is busy and by S2 otherwise; SB to sets of
     destinations that travel along."""
     delta: int = 0
-    """How many links far this broker sees. Higher: longer shortcuts; less covering between subscriptions from
-    different brokers, more to know. 0: as the strategy needs it (S0 1, SB everything, the others 4)."""
+    """Up to how many links away this broker knows others. Higher: longer shortcuts; less covering between
+    subscriptions from different brokers, more to know. 0: as the strategy needs it (S0 1, SB everything, the
+    others 4)."""
     topology: TopologySettings = field(default_factory=TopologySettings)
     """Whether and by what it looks for a better tree."""
     soft_links: SoftLinkSettings = field(default_factory=SoftLinkSettings)

@@ -28,9 +28,11 @@ class WaitingFor(Enum):
     """What kind of thing is waited for."""
 
     FRAME = "a frame that a party has sent; the key is its number"
+    PIECE = "some of the rows of such a frame, which waits for all its pieces"
     HERE = "what clients and logs of this broker have of such a frame"
     ROWS = "rows of a log that its reader takes in; the key is the log, the reader's request and their size"
     REPLAY = "the next piece of a replay, which is the key"
+    DECISION = "the store, which writes down how an operation was decided; the key is the operation"
 
 
 class Pending:
@@ -124,7 +126,8 @@ class Pending:
         """How many shares there are without the copies that a broker got, or any."""
         if broker is None:
             return self.shares - sum(self.toward.values())
-        return self.shares - self.toward.get(broker, 0)
+        behind = sum([shares for party, shares in self.toward.items() if party.lies_behind(broker)])
+        return self.shares - behind
 
 
 class Settlement:

@@ -35,6 +35,8 @@ __all__ = ["ShortcutLimits"]
 
 # Operations whose shortcuts are avoided at a time; more are not begun within sight of each other.
 LIMITS_MAX = 256
+# How far a word goes at most: as far as anybody sees, along a path and back.
+HOPS_MAX = 255 + 2 * PATH_MAX
 
 
 @dataclass(slots=True)
@@ -122,7 +124,9 @@ class ShortcutLimits:
         limit = self._limits.pop(operation, None)
         if limit is not None:
             self._anchor_anew()
-            self._tell(UseShortcuts(operation, limit.hops), limit.hops, "")
+            # Those who were told may be further off by now.
+            hops = limit.hops + len(limit.path)
+            self._tell(UseShortcuts(operation, hops), hops, "")
             self._events.tell(SoftLinksChanged())
 
     # Everywhere.
@@ -166,7 +170,10 @@ class ShortcutLimits:
         limit = self._limits.pop(message.operation, None)
         if limit is not None:
             self._anchor_anew()
-            self._tell(UseShortcuts(message.operation, message.hops - 1), message.hops, link.name)
+        # Behind this broker there may be some who know of it, also if it does not itself.
+        hops = min(message.hops, HOPS_MAX)
+        self._tell(UseShortcuts(message.operation, hops - 1), hops, link.name)
+        if limit is not None:
             self._events.tell(SoftLinksChanged())
 
     def _anchor_anew(self) -> None:

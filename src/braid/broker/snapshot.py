@@ -34,6 +34,10 @@ class LinkSnapshot:
     stage: str
     """Where the link is in its life, as `docs/lives.md` draws it."""
     up: bool
+    epoch: int
+    """How often its name has gone to another process."""
+    around: tuple[tuple[str, str], ...]
+    """Its other neighbours and their addresses, as it said last."""
     known: bool
     """Whether the interest of everybody behind it is known."""
     withheld: tuple[str, ...]
@@ -41,6 +45,8 @@ class LinkSnapshot:
     waiting_bytes: int
     unacknowledged_bytes: int
     unsettled_bytes: int
+    sent_bytes: int
+    """Publications sent to it since the session began."""
     behind: tuple[str, ...]
     """The brokers that are reached through it."""
     missing: tuple[str, ...]
@@ -59,6 +65,8 @@ class SoftLinkSnapshot:
     stage: str
     opened_here: bool
     waiting_bytes: int
+    sent_bytes: int
+    """Publications sent over it since the session began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from braid.broker.durable_log import DurableLog
-    from braid.broker.parties import Client
+    from braid.broker.parties import Client, Link
     from braid.broker.turn import Turn
     from braid.protocol.inputs import Persisted
     from braid.protocol.log import LogRow, StoreOperation
     from braid.protocol.messages import Message
 
-__all__ = ["Answer", "Appended", "StoreWork"]
+__all__ = ["Answer", "Appended", "StoreWork", "Word"]
 
 # The pause before failed work is tried again doubles from the first to the second of these.
 RETRY_US_MIN = 500_000
@@ -52,8 +52,15 @@ class Answer(NamedTuple):
     """The log that is read from then on."""
 
 
-Waiting: TypeAlias = Pending | Appended | Answer
-"""Those who wait for the store: publications that become safe, rows that may be read, clients."""
+class Word(NamedTuple):
+    """What a neighbour is told once all that it is about is safe."""
+
+    link: Link
+    message: Message
+
+
+Waiting: TypeAlias = Pending | Appended | Answer | Word
+"""Those who wait for the store: publications that become safe, rows that may be read, clients, neighbours."""
 
 
 class _State(Enum):
@@ -89,8 +96,6 @@ class StoreWork:
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._tokens = 0
         self._askings = 0
-        self.asked = False
-        """Whether something was asked for, or is waited for, since the last turn."""
         self.broken = False
         """Some work can never be done: what waited for it is not safe, and only a new start can mend that."""
         self._retry_at_us: int | None = None
@@ -99,12 +104,10 @@ class StoreWork:
     def ask(self, operation: StoreOperation) -> None:
         """Have this done at the end of the turn."""
         self._operations.append(operation)
-        self.asked = True
 
     def when_safe(self, waiting: Waiting) -> None:
         """A party waits until everything that was asked for so far is done."""
         self._when_safe.append(waiting)
-        self.asked = True
 
     @property
     def failed(self) -> bool:
@@ -118,7 +121,6 @@ class StoreWork:
 
     def collect(self) -> None:
         """At the end of a turn: ask for all its work in one transaction."""
-        self.asked = False
         if not (self._operations or self._when_safe):
             return
         while self._when_safe and not self._operations and not self._pieces:

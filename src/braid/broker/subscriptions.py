@@ -19,8 +19,7 @@ from braid.broker.parties import Client, ClientDestination, Link, class_of
 from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import FilterError, RequestRefusedError
-from braid.language import Filter
-from braid.language.memory import Memory
+from braid.language.reading import read_filter
 from braid.matching import FilterIndex
 from braid.protocol.limits import carried_bytes
 from braid.protocol.messages import Advertise, Done, Failed, Subscribe, Unadvertise, Unsubscribe
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
     )
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
+    from braid.language import Filter
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message, SubscribeDurable
     from braid.routing import RoutingTables, Tell
 
-__all__ = ["Subscriptions", "read_filter"]
+__all__ = ["Subscriptions"]
 
 # What a character takes at most.
 UTF8_BYTES_MAX = 4
@@ -101,6 +101,8 @@ class Subscriptions:
         """What neighbours did not repeat, the first ones last."""
         self._until_told: dict[str, list[Waiter]] = {}
         """By neighbour: who waits until it knows what its advertisements meet."""
+        self.ahead: dict[str, Link] = {}
+        """Links that an operation makes, and whose other ends are told everything beforehand."""
         self._far = turn.settings.delta > 1
         """Whether this broker sees further than its neighbours, so that anchors mean something to it."""
 
@@ -316,8 +318,9 @@ class Subscriptions:
 
     # From links.
 
-    def subscribe_link(self, link: Link, messages: Sequence[Subscribe]) -> None:
-        """A neighbour subscribes for the brokers behind it."""
+    def subscribe_link(self, link: Link, messages: Sequence[Subscribe], origin: str = "") -> None:
+        """A neighbour subscribes for the brokers behind it, or (`origin`) in the name of another one."""
+        origin = origin or link.name
         items: list[tuple[str, Filter]] = []
         for message in messages:
             if not message.key.startswith(self._own):
@@ -330,9 +333,10 @@ class Subscriptions:
             if self._far
             else None
         )
-        tells = self.tables.subscribe(items, link.name, link=True, anchors=anchors)
+        tells = self.tables.subscribe(items, origin, link=True, anchors=anchors)
         link.stale_subscriptions.difference_update(message.key for message in messages)
         self.inform(tells)
+        kind = WaiterKind.NEIGHBOUR_SUBSCRIPTION
         for message in messages:
             if message.key.startswith(self._own):
                 self._done(link, message.request)
@@ -340,25 +344,19 @@ class Subscriptions:
                 self.installations.begin(
                     Installation(
                         message.key,
-                        link.name,
-                        Waiter(
-                            WaiterKind.NEIGHBOUR_SUBSCRIPTION,
-                            link,
-                            message.key,
-                            message.request,
-                            link.session,
-                        ),
+                        origin,
+                        Waiter(kind, link, message.key, message.request, link.session),
                     )
                 )
 
-    def unsubscribe_link(self, link: Link, message: Unsubscribe) -> None:
+    def unsubscribe_link(self, link: Link, message: Unsubscribe, origin: str = "") -> None:
         """A neighbour takes a subscription back."""
-        self.installations.cancel(message.key, link.name)
-        self.inform(self.tables.unsubscribe([message.key], origin=link.name))
+        self.installations.cancel(message.key, origin or link.name)
+        self.inform(self.tables.unsubscribe([message.key], origin=origin or link.name))
         self._done(link, message.request)
 
-    def advertise_link(self, link: Link, message: Advertise) -> None:
-        """A neighbour advertises for the brokers behind it."""
+    def advertise_link(self, link: Link, message: Advertise, origin: str = "") -> None:
+        """A neighbour advertises for the brokers behind it, or (`origin`) in the name of another one."""
         if message.key.startswith(self._own):
             self._done(link, message.request)
             return
@@ -366,13 +364,13 @@ class Subscriptions:
         if filter is None:
             return
         link.stale_advertisements.discard(message.key)
-        tells = self.tables.advertise([(message.key, filter)], link.name, link=True)
+        tells = self.tables.advertise([(message.key, filter)], origin or link.name, link=True)
         waiter = Waiter(WaiterKind.NEIGHBOUR_ADVERTISEMENT, link, message.key, message.request, link.session)
         self._answer_when_known(tells, waiter, but=link)
 
-    def unadvertise_link(self, link: Link, message: Unadvertise) -> None:
+    def unadvertise_link(self, link: Link, message: Unadvertise, origin: str = "") -> None:
         """A neighbour takes an advertisement back."""
-        self.inform(self.tables.unadvertise([message.key], origin=link.name))
+        self.inform(self.tables.unadvertise([message.key], origin=origin or link.name))
         self._done(link, message.request)
 
     def done(self, link: Link, message: Done) -> None:
@@ -426,6 +424,9 @@ class Subscriptions:
     def synchronise(self, event: LinkBegun) -> None:
         """Tell a neighbour everything it should know, in a session that has just begun."""
         link = event.link
+        if event.ahead:  # it was told everything before
+            link.outstanding.session_begun()
+            return
         if self._far:
             # It may see further than in the last one, or less far.
             self.tables.reanchor(link.name)
@@ -507,7 +508,7 @@ class Subscriptions:
         moved: list[Installation] = []
         current: dict[Link, bool] = {}
         for tell in tells:
-            link = self._links.get(tell.link)
+            link = self._links.get(tell.link) or self.ahead.get(tell.link)
             # Without a session it hears everything when the next one begins; one whose session may be
             # resumed hears it then, as long as not too much has come together.
             if link is None or not link.agreed:
@@ -565,12 +566,6 @@ class Subscriptions:
     def _given_up(self, link: Link) -> bool:
         """Whether a link is down for so long that nobody waits for it."""
         return link.down and self._turn.now_us - link.since_us >= self._turn.settings.recovery_us_max
-
-
-# The same filters come again: after a reconnection, and at every broker of a simulation. A filter that was
-# taken apart takes up to some hundred bytes for a character of its text.
-read_filter = Memory(Filter, characters_max=1 << 19)
-"""The filter of a text, remembered."""
 
 
 def _asker(waiter: Waiter) -> Link | None:

@@ -21,7 +21,7 @@ from braid.errors import RequestRefusedError
 from braid.protocol import Frame
 from braid.protocol.effects import Close, Effect, Note, Send
 from braid.protocol.incoming import STREAM_FIRST, STREAMS_MAX
-from braid.protocol.messages import Failed, Refused
+from braid.protocol.messages import Failed, Refused, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from braid.broker.settling import Pending
     from braid.protocol import Channel, PublicationBatch
     from braid.protocol.codec import Body
-    from braid.protocol.messages import Acknowledgement, Message, Settled
+    from braid.protocol.messages import Acknowledgement, Message
 
 __all__ = ["REASON_LENGTH_MAX", "Counters", "Turn"]
 
 # An error may quote a filter; so many characters of it are told.
 REASON_LENGTH_MAX = 4_096
+# Numbers in one message about frames that are settled apart.
+SETTLED_FRAMES_MAX = 10_000
 # Of what is left out together, so many sequence numbers are named.
 SHOWN_MAX = 16
 
@@ -81,8 +83,10 @@ class Counters:
 class Turn:
     """The turn that is going on: its time, its effects, the parties that changed, and the counters."""
 
-    def __init__(self, settings: BrokerSettings, events: Events) -> None:
+    def __init__(self, settings: BrokerSettings, events: Events, epoch: int = 0) -> None:
         self.settings = settings
+        self.epoch = epoch
+        """How often the name of this broker has gone to another process."""
         self._events = events
         self.counters = Counters()
         self.quotas = Quotas()
@@ -103,6 +107,8 @@ class Turn:
         """When waiting acknowledgements go out at the latest."""
         self.deadline_us = 0
         """When the next turn is due at the latest."""
+        self.calm_until_us = 0
+        """Until when nothing is to be done but what messages ask for; not after the deadline."""
 
     # What handlers say.
 
@@ -143,6 +149,7 @@ class Turn:
             if self.acknowledge_at_us is None:
                 self.acknowledge_at_us = self.now_us + party.channel.settings.acknowledge_delay_us
                 self.deadline_us = min(self.deadline_us, self.acknowledge_at_us)
+                self.calm_until_us = min(self.calm_until_us, self.acknowledge_at_us)
 
     def arrived(self, party: Party) -> None:
         """Frames have come from a party: it hears of that, at once if it must and otherwise later."""
@@ -223,11 +230,12 @@ class Turn:
 
     def pass_on_one(
         self, receivers: Sequence[tuple[Sequence[Party], int]], batch: PublicationBatch, source: Party
-    ) -> None:
-        """Send one publication, which nobody waits for, to links and clients, at the beginning of a turn.
+    ) -> list[Effect]:
+        """Send one publication, which nobody waits for, to links and clients: a whole turn, and all that it
+        leads to.
 
-        It is what most turns do, so this is `pass_on` for those who have nothing in the way, such as a line
-        of others before it. The others get it as usual.
+        It is what most turns do, so this is `pass_on`, `arrived` and `collect` for those who have nothing in
+        the way, such as a line of others before it, of a broker that is `roomy`. The others get it as usual.
         """
         effects = self.effects
         for parties, number in receivers:
@@ -239,12 +247,21 @@ class Turn:
             for party in parties:
                 channel = party.channel
                 connection = party.connection
-                if connection is not None and self.roomy and not channel.unsettled_bytes:
+                if connection is not None and not channel.unsettled_bytes:
                     frame = channel.send(copy, None)
                     if frame is not None:
                         effects.append(Send(connection, (frame,)))
                         continue
                 self.pass_on((party,), ((copy, None),), source, batch.target)
+        channel = source.channel
+        if channel.due or not channel.telling or source.line.waiting:
+            self.arrived(source)
+        else:
+            channel.settled = channel.received
+        if self._changed or self.now_us >= self.deadline_us:
+            return self.collect()
+        self.effects = []
+        return effects
 
     def _bound(self, party: Party, target: int, source: Party | None, source_class: int) -> None:
         """Keep what waits for a party within its bound."""
@@ -284,7 +301,7 @@ class Turn:
         destination = client.destinations.get(target)
         if waiting_bytes > bytes_max and destination is not None:
             if destination.behind_since_us is None:
-                destination.sent_bytes = channel.sent_bytes_of(target)
+                destination.moved_bytes = channel.moved_bytes_of(target)
             self._hold_up(source, source_class, destination)
 
     def _client_bytes_max(self, target: int) -> int:
@@ -312,12 +329,12 @@ class Turn:
 
     def _class_caught_up(self, destination: ClientDestination) -> None:
         channel = destination.client.channel
-        sent_bytes = channel.sent_bytes_of(destination.number)
+        moved_bytes = channel.moved_bytes_of(destination.number)
         if channel.waiting_bytes_of(destination.number) * 2 <= self._client_bytes_max(destination.number):
             self.let_go_class(destination)
-        elif sent_bytes > destination.sent_bytes:
+        elif moved_bytes > destination.moved_bytes:
             destination.behind_since_us = self.now_us
-            destination.sent_bytes = sent_bytes
+            destination.moved_bytes = moved_bytes
 
     def let_go(self, party: Party) -> None:
         """Nobody waits for this party any more."""
@@ -365,13 +382,27 @@ class Turn:
         for care in party.channel.acknowledged(message):
             self.settlement.settle(care, party)
         self.caught_up(party, moves=party.channel.peer_received > received_before)
-        self._changed[party] = None
+        if party.channel.in_line or party.outside or party.again:
+            self._changed[party] = None
+
+    def only_acknowledged(self, party: Party, message: Acknowledgement) -> list[Effect]:
+        """The same as a whole turn, and all that it leads to."""
+        self.acknowledged(party, message)
+        if not party.channel.telling and party.channel.acknowledgement_waits:
+            self.arrived(party)
+        return self.collect()
 
     def settled_apart(self, party: Party, message: Settled) -> None:
         """A peer says that single frames are settled."""
         for care in party.channel.settled_apart(message.frames):
             self.settlement.settle(care, party)
         self.caught_up(party)
+
+    def tell_apart(self, party: Party) -> None:
+        """Tell which frames are settled behind one that has been waited for too long."""
+        frames = party.line.done_apart()
+        for first in range(0, len(frames), SETTLED_FRAMES_MAX):
+            self.tell(party, Settled(frames[first : first + SETTLED_FRAMES_MAX]))
 
     def client_left(self, event: ClientLeft) -> None:
         """What a client was to get is nobody's care any more."""

@@ -4,11 +4,12 @@ A *way* is the links, clients, logs and sets of brokers that publications go to.
 match, on where they come from and on whether they may overtake others, and it is found in one place: for the
 rows of a batch as for a single publication, which is a batch of one row.
 
-Where traffic is light, as in most simulations, nearly everything that arrives is one publication that matches
-what others have matched before. So the ways of single publications are remembered where matching can say that
-two of them match the same, as shared matching does. They are forgotten whenever something happens that could
-change them: that is everything but publications, acknowledgements and heartbeats. What went a way is counted
-there, and added up when it is forgotten or asked for.
+Where traffic is light, as in most simulations, nearly everything that arrives is one publication that
+reaches what others have reached before. So the ways of single publications are remembered by the destinations
+that they reach; and where matching can say that two of them match the same, as shared matching does, by that,
+so that they need not be matched. They are forgotten whenever something happens that could change them: that
+is everything but publications, acknowledgements and heartbeats. What went a way is counted there, and added
+up when it is forgotten or asked for.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from braid.broker.parties import TO_LINKS, Client, ClientDestination
+from braid.broker.parties import TO_LINKS, Client, ClientDestination, Link
 from braid.routing import Anchored, MultipathForwarding, TreeForwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from braid.broker.delegated_copies import DelegatedCopies
+    from braid.broker.detours import Detours
     from braid.broker.parties import Party
     from braid.broker.questions import Hops
     from braid.broker.settling import Pending
@@ -51,7 +53,6 @@ class Way:
     __slots__ = (
         "clients",
         "forwarded",
-        "kept",
         "links",
         "logs",
         "meant",
@@ -88,27 +89,15 @@ class Way:
         """Whether there is more to do than to pass them on to links."""
         self.receivers: tuple[tuple[Sequence[Party], int], ...] = ()
         """All who get it, clients with their delivery classes; only if it is remembered and they are all."""
-        self.kept = False
-        """Whether it is remembered for others that match the same."""
         self.rows = rows
         self.uses = 0
         """How often it was gone and is not in the broker's counters yet."""
 
-    def remember(self) -> None:
-        """It is the way of a single publication that others may go, too."""
-        self.kept = True
+    def find_receivers(self) -> None:
+        """It is the way of a single publication that others may go, too, past all that is kept for others."""
         if not (self.logs or self.sets):
             to_links = [(parties, TO_LINKS) for parties, _ in self.links]
             self.receivers = (*to_links, *[(parties, number) for parties, number, _ in self.clients])
-
-    def _who(self) -> tuple[object, ...]:
-        return (self.links, self.clients, self.logs, self.sets, self.meant)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Way) and self._who() == other._who()
-
-    def __hash__(self) -> int:
-        return hash(self._who())
 
 
 _NOWHERE = Way((), (), (), (), (), 0)
@@ -117,18 +106,22 @@ _NOWHERE = Way((), (), (), (), (), 0)
 class Source:
     """A party that publications come from, and the ways of those that came."""
 
-    __slots__ = ("channel", "client", "different", "party", "simple", "ways")
+    __slots__ = ("channel", "client", "different", "party", "rerouted", "simple", "superseded", "ways")
 
     def __init__(self, party: Party, *, simple: bool) -> None:
         self.party = party
         self.channel = party.channel
         self.client = party if isinstance(party, Client) else None
-        self.simple = simple
+        self.superseded = isinstance(party, Link) and party.superseded
+        """Whether all that still comes along the tree comes another way as well."""
+        self.rerouted = self.superseded or (isinstance(party, Link) and party.rerouted)
+        """Whether what comes again may not have gone everywhere that it has to go now."""
+        self.simple = simple and not self.superseded
         """Whether its publications need not be looked at before they are routed."""
         self.ways: dict[Hashable, Way] = {}
         """Those of single publications, by what they match."""
-        self.different: dict[Way, Way] = {}
-        """Each of these once: there are few, however much there is to match."""
+        self.different: dict[tuple[Hashable, ...], Way] = {}
+        """By the destinations that they reach: there are few, however much there is to match."""
 
 
 class Ways:
@@ -137,6 +130,7 @@ class Ways:
     def __init__(
         self,
         counters: Counters,
+        roomy: bool,
         tables: RoutingTables,
         mesh: Hops,
         delegated: DelegatedCopies,
@@ -146,6 +140,7 @@ class Ways:
         """
         Args:
             counters: of this broker.
+            roomy: whether what a channel keeps to send it again is a bound for what waits in it, too.
             tables: who wants what.
             mesh: where publications go next.
             delegated: makes sets of brokers.
@@ -153,6 +148,7 @@ class Ways:
             stopwatch: nanoseconds, to measure how long matching takes; nothing is decided by it.
         """
         self._counters = counters
+        self._roomy = roomy
         self._tables = tables
         self._mesh = mesh
         self._delegated = delegated
@@ -164,10 +160,16 @@ class Ways:
             self.forwarding = multipath
             mesh.bind(multipath)
         self._version = self.forwarding.version
+        self.watched = False
+        """Whether publications are looked at one by one: tables are being rebuilt, here or next door."""
+        self.sent_everywhere = False
+        """Whether neighbours whose interest is not known are sent everything."""
         self.sources: dict[int, Source] = {}
         """Those that publications came from since something last changed, by their connections."""
         self._needs_no_look = needs_no_look
         self._stopwatch = stopwatch
+        self.detours: Detours | None = None
+        """Where publications go beside their ways, while a broker moves."""
 
     def _means(self, broker: str, rows: int) -> None:
         self._meant.append((broker, rows))
@@ -179,7 +181,8 @@ class Ways:
         connection = party.connection
         source = self.sources.get(connection) if connection is not None else None
         if source is None:
-            source = Source(party, simple=not isinstance(party, Client) or self._needs_no_look(party))
+            simple = not self.watched and (not isinstance(party, Client) or self._needs_no_look(party))
+            source = Source(party, simple=simple)
             # What a client has left behind comes once, and is counted at once.
             if connection is not None:
                 self.sources[connection] = source
@@ -203,41 +206,78 @@ class Ways:
         if len(arrivals) == 1:
             batch = arrivals[0][0]
             if batch.count == 1 and not (holding or (batch.flags and batch.keeps_to_tree)):
-                way = source.ways.get(batch.memo) or self._of_one(source, batch)
-                way.uses += 1
-                if not way.kept:
-                    self._add_up(way)
-                return way
+                return self.of_one(source, batch)
         if not arrivals:
             return _NOWHERE
         batches = [batch for batch, _ in arrivals]
         on_tree = holding > 0 or any(batch.keeps_to_tree for batch in batches)
-        without_held = holding > 0 and any(pending is not None for _, pending in arrivals)
+        without_held = holding > 0 and (
+            self.sent_everywhere or any(pending is not None for _, pending in arrivals)
+        )
         rows = sum([batch.count for batch in batches])
         way = self._found(source.party, self._reached(batches), rows, on_tree, without_held)
+        if self._detouring:
+            way = self._widened(way, batches, source.party, without_held=without_held)
         way.uses = 1
         self._add_up(way)
         return way
 
-    def _of_one(self, source: Source, batch: PublicationBatch) -> Way:
-        """The way of a single publication, to be remembered if another one may match the same."""
-        reached = self._reached((batch,))
-        if batch.memo is None:
-            return self._found(source.party, reached, 1)
-        ways = source.ways
-        known = ways.get(batch.memo)  # it came without its memo, and has got it just now
-        if known is not None:
-            return known
-        if len(ways) >= WAYS_MAX:
-            self._add_up_all(source.different)
-            source.different.clear()
-            ways.clear()
-        found = self._found(source.party, reached, 1)
-        if source.party.connection is None:
-            return found
-        way = ways[batch.memo] = source.different.setdefault(found, found)
-        way.remember()
+    def of_one(self, source: Source, batch: PublicationBatch) -> Way:
+        """The way of a single publication that may overtake others. What goes to the same destinations goes
+        the same way.
+
+        Raises:
+            PublicationError: a value is none that a publication can have.
+            RemoteProtocolError: it cannot be read.
+        """
+        way = source.ways.get(batch.memo)
+        if way is None:
+            reached = self._reached((batch,))
+            if self._detouring:  # nothing is remembered meanwhile
+                way = self._found(source.party, reached, 1)
+                way = self._widened(way, (batch,), source.party, without_held=False)
+                way.uses = 1
+                self._add_up(way)
+                return way
+            destinations = tuple([destination for destination, _ in reached])
+            way = source.different.get(destinations)
+            if way is None:
+                way = self._found(source.party, reached, 1)
+                if source.party.connection is None:
+                    way.uses = 1
+                    self._add_up(way)
+                    return way
+                self._keep(source, destinations, way)
+            memo = batch.memo  # matching may have given it one just now
+            if memo is not None:
+                if len(source.ways) >= WAYS_MAX:
+                    source.ways.clear()
+                source.ways[memo] = way
+        way.uses += 1
         return way
+
+    @property
+    def _detouring(self) -> bool:
+        return self.detours is not None and self.detours.active
+
+    def _widened(
+        self, way: Way, batches: Sequence[PublicationBatch], party: Party, *, without_held: bool
+    ) -> Way:
+        """A way with what goes beside it while a broker moves."""
+        if self.detours is None:
+            return way
+        came_from = self._mesh.direction_of(party)
+        return self.detours.widened(way, batches, came_from, without_held=without_held)
+
+    def _keep(self, source: Source, destinations: tuple[Hashable, ...], way: Way) -> None:
+        """Remember a way for others that reach the same."""
+        if len(source.different) >= WAYS_MAX:
+            self._add_up_all(source.different.values())
+            source.different.clear()
+            source.ways.clear()
+        source.different[destinations] = way
+        if self._roomy:
+            way.find_receivers()
 
     def here(self, arrivals: Sequence[Arrival]) -> Way:
         """The way of publications that are for clients and logs of this broker alone.
@@ -273,6 +313,8 @@ class Ways:
             if sets is not None:
                 reached = [hop for hop in reached if not isinstance(hop[0], Anchored)]
         self._meant.clear()
+        if self.detours is not None:
+            reached = self.detours.without_gone(reached)
         hops = self.forwarding.next_hops(reached, came_from, on_tree, rows)
         return self._shared_out(hops, rows, sets or (), self._meant, without_held)
 
@@ -325,7 +367,7 @@ class Ways:
     def add_up(self) -> None:
         """Bring the broker's counters up to date."""
         for source in self.sources.values():
-            self._add_up_all(source.different)
+            self._add_up_all(source.different.values())
 
     def _add_up_all(self, ways: Iterable[Way]) -> None:
         for way in ways:

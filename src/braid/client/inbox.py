@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.client.stored import ReplayWish, StoredPublication, StoredRecords
-from braid.errors import SlowConsumerError
+from braid.errors import RemoteProtocolError, SlowConsumerError
 from braid.matching import FilterIndex
 from braid.protocol.batch import decode_record
 from braid.protocol.duplicates import DuplicateFilter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from braid.language.publication import Publication
     from braid.protocol.batch import PublicationBatch
     from braid.protocol.messages import LogReset, StoredPublications
+    from braid.protocol.packed_rows import PackedRows
 
 __all__ = [
     "BLOCK",
@@ -68,6 +69,7 @@ class Interest:
         "acknowledged_offset",
         "capacity",
         "confirmed",
+        "copies",
         "delivered",
         "dormant",
         "dropped",
@@ -136,6 +138,8 @@ class Interest:
         self.durable = ""
         self.secret = ""
         """What is shown to a broker to which we are anonymous."""
+        self.copies = 0
+        """How many neighbours of the broker are to keep the rows of its log, too."""
         self.takeover = False
         """Whether another client that reads the log is to stop. Only once: whoever loses it later, has."""
         self.acknowledged_offset = -1
@@ -411,6 +415,11 @@ class Inbox:
         found += [*self._durables.values(), *self._replays.values(), *self._dormant.values()]
         return sorted(found, key=lambda interest: interest.number)
 
+    @property
+    def has_durables(self) -> bool:
+        """Whether durable subscriptions are being read."""
+        return bool(self._durables)
+
     def durable(self, name: str) -> Interest | None:
         """The durable subscription of this name, if it is being read here."""
         return self._durables.get(name)
@@ -444,12 +453,16 @@ class Inbox:
         Raises:
             RemoteProtocolError: a record is malformed.
         """
-        hold = _Hold(frame, sum(len(record) for _, _, record in stored.rows))
+        packed = stored.packed
+        size = len(packed.records) if packed else sum(len(record) for _, _, record in stored.rows)
+        hold = _Hold(frame, size)
         interest = self._replays.get(stored.replay) if stored.replay else self._durables.get(stored.name)
         if interest is None or stored.reader != interest.reader:
             # Nobody reads here any more, or it was sent to a former reader.
             self._keep(hold, [], careful=True)
             return None
+        if packed is not None:
+            return self._deliver_packed(interest, stored, packed.checked(), hold)
         fresh: list[StoredPublication] = []
         further = [row for row in stored.numbered() if row[0] > interest.handed_offset]
         if further:
@@ -482,6 +495,25 @@ class Inbox:
             interest.put([*fresh], hold)
         self._keep(hold, [interest], careful=True)
         return interest if fresh else None
+
+    def _deliver_packed(
+        self, interest: Interest, stored: StoredPublications, packed: PackedRows, hold: _Hold
+    ) -> Interest | None:
+        """The same for rows as columns, which only a replay can ask for."""
+        if not interest.replay.records:
+            raise RemoteProtocolError(f"rows of {stored.name!r} as columns, which were not asked for")
+        end = stored.first_offset + packed.count
+        first = max(stored.first_offset, interest.handed_offset + 1)
+        if first >= end:
+            self._keep(hold, [interest], careful=True)
+            return None
+        interest.epochs.begin(stored.epoch, first)
+        interest.handed_offset = end - 1
+        interest.replayed_rows += end - first
+        rows = packed.without(first - stored.first_offset)
+        interest.put([StoredRecords(range(first, end), rows, stored.epoch)], hold)
+        self._keep(hold, [interest], careful=True)
+        return interest
 
     def reset(self, reset: LogReset) -> Interest | None:
         """A log no longer has all that came from it; returns its reader, who goes on where the log is."""

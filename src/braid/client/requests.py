@@ -156,6 +156,7 @@ class Requests:
         secret: str = "",
         *,
         takeover: bool = False,
+        copies: int = 0,
         partial: bool = False,
         patience_us: int = 0,
     ) -> Interest:
@@ -167,7 +168,7 @@ class Requests:
         interest.partial, interest.patience_us = partial, patience_us
         interest.durable = name
         interest.secret = secret
-        interest.takeover = takeover
+        interest.takeover, interest.copies = takeover, copies
         interest.request = request = self._next_request()
         self._inbox.add(interest)
         self._ask(request, self._durable_message(interest, request), interest)
@@ -194,6 +195,7 @@ class Requests:
         when_full: str,
         secret: str,
         shard: tuple[int, int],
+        copies: int,
         *,
         partial: bool,
         patience_us: int,
@@ -201,7 +203,8 @@ class Requests:
         """Have a log without reading it; returns the request to wait for."""
         self._require_sendable(filter)
         request = self._next_request()
-        message = CreateDurable(request, name, filter.text, when_full, partial, patience_us, secret, *shard)
+        waiting = (partial, patience_us)
+        message = CreateDurable(request, name, filter.text, when_full, *waiting, secret, *shard, copies)
         self._ask(request, message)
         return request
 
@@ -377,6 +380,7 @@ class Requests:
             patience_us=0 if interest.confirmed else interest.patience_us,
             secret=interest.secret,
             takeover=interest.takeover and not interest.confirmed,
+            copies=interest.copies,
         )
 
     def _replay_message(self, interest: Interest) -> Replay:
@@ -397,6 +401,7 @@ class Requests:
             wish.id,
             wish.filter,
             None if wish.columns is None else list(wish.columns),
+            packed=wish.records,
         )
 
     def _subscribe_message(self, interest: Interest, request: int) -> Subscribe:
@@ -411,13 +416,21 @@ class Requests:
             patience_us=0 if interest.confirmed else interest.patience_us,
         )
 
-    def introduce(self) -> None:
-        """On a new connection: make again what the former one had, and ask again what was not answered."""
+    def introduce(self, *, durables: bool = True) -> None:
+        """On a new connection: make again what the former one had, and ask again what was not answered.
+
+        Without `durables`, durable subscriptions wait for another broker, which has their logs.
+        """
         self._leaving.clear()
         former, self._requests = self._requests, {}
         for _, advertised in sorted(self._advertisements.items()):
             self._announce(advertised, self._next_request() if advertised.confirmed else advertised.request)
         for interest in self._inbox.interests():
+            if interest.durable and not durables:
+                waiting = former.get(interest.request)
+                if waiting is not None:
+                    self._requests[interest.request] = waiting
+                continue
             if interest.replay_request:
                 self._ask(interest.request, self._replay_message(interest), interest)
                 continue

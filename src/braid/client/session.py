@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from braid.client.addresses import Addresses
 from braid.client.effects import (
     Arrived,
     ClientEffect,
@@ -56,6 +57,7 @@ from braid.protocol.messages import (
     Pong,
     PublishDiscarded,
     PublishRefused,
+    Reach,
     Refused,
     Settled,
     StoredPublications,
@@ -110,7 +112,7 @@ class ClientSession:
         # The connection.
         self._state = _State.WAITING
         self._connection: int | None = None
-        self._address_place = 0
+        self._addresses = Addresses(settings.addresses)
         self._attempts = 0
         self._objections = 0
         self._dial_at_us = 0
@@ -256,9 +258,8 @@ class ClientSession:
             self._dial_at_us = now_us + self.settings.backoff_us_min
             self._give_up_at_us += self.settings.backoff_us_min
             return
-        addresses = self.settings.addresses
         self._state = _State.DIALLING
-        self._effects.append(Dial(addresses[self._address_place % len(addresses)]))
+        self._effects.append(Dial(self._addresses.take()))
 
     def _opened(self, opened: Opened, now_us: int) -> None:
         if self._state is not _State.DIALLING:
@@ -278,6 +279,7 @@ class ClientSession:
                 settings.token,
                 credit=settings.channel.window_bytes,
                 secret=settings.secret,
+                elsewhere=True,
             )
         )
 
@@ -306,6 +308,7 @@ class ClientSession:
         self._told_received = 0
         moved = self.broker not in ("", welcome.name)
         self.broker = welcome.name
+        self._addresses.welcomed(welcome.name)
         self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
         self.requests.frame_bytes_max = self.frame_bytes_max
         self._channel.restart(welcome.credit)
@@ -318,7 +321,7 @@ class ClientSession:
         self._refuse_too_large(too_large)
         # Before any publication: whoever publishes unannounced counts as announcing everything.
         self._introducing = True
-        self.requests.introduce()
+        self.requests.introduce(durables=not self._addresses.away)
         self._introducing = False
         self.flush()
 
@@ -338,7 +341,7 @@ class ClientSession:
         self._channel.disconnect()
         self._failure = reason
         self._state = _State.WAITING
-        self._address_place += 1
+        self._addresses.lost()
         if was_live:
             self._give_up_at_us = now_us + self.settings.reconnect_for_us
             if now_us - self._live_since_us >= self.settings.backoff_us_max:
@@ -359,7 +362,7 @@ class ClientSession:
             self._disconnected(reason, now_us)
 
     def _give_up(self) -> None:
-        addresses = ", ".join(self.settings.addresses)
+        addresses = self._addresses
         if self.broker:
             text = f"the connection to the broker was lost and could not be made again ({addresses})"
         else:
@@ -401,6 +404,8 @@ class ClientSession:
         elif frame.sequence:
             if self._channel.accept(frame):
                 self._sequenced(frame)
+                if isinstance(body, Reach):
+                    self._told_places(body, now_us)
         elif isinstance(body, Acknowledgement):
             if self.outbox.acknowledged(body):
                 self._objections = 0
@@ -467,8 +472,14 @@ class ClientSession:
             news = self.outbox.news_of_discarded(body)
             if news:
                 self._effects.append(PublicationsDiscarded(tuple(news), _why_discarded(body)))
-        else:
+        elif not isinstance(body, Reach):
             raise RemoteProtocolError(f"a client was sent a {type(body).__name__}")
+
+    def _told_places(self, reach: Reach, now_us: int) -> None:
+        """The broker says where else this client may go."""
+        self._addresses.told(reach.neighbours)
+        if self.inbox.has_durables and self._addresses.go_home():
+            self._give_connection_up("another process has the place of the broker with its logs", now_us)
 
     def _arrived(self, interest: Interest) -> None:
         self._effects.append(Arrived(interest))

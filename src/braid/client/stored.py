@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from braid.language.publication import Publication
+from braid.protocol.packed_rows import PackedRows
 
 __all__ = ["ReplayWish", "StoredPublication", "StoredRecords"]
 
@@ -29,8 +30,8 @@ class StoredRecords:
 
     offsets: range | list[int]
     """The place of each row in the log."""
-    rows: list[tuple[str, int, bytes]]
-    """Each row's publisher (with its epoch), sequence and record."""
+    packed: PackedRows
+    """The rows as columns."""
     log_epoch: str
 
     @classmethod
@@ -39,7 +40,12 @@ class StoredRecords:
         first, last = rows[0][0], rows[-1][0]
         consecutive = last - first + 1 == len(rows)
         offsets = range(first, last + 1) if consecutive else [offset for offset, _ in rows]
-        return cls(offsets, [row for _, row in rows], epoch)
+        return cls(offsets, PackedRows.of([row for _, row in rows]), epoch)
+
+    @property
+    def rows(self) -> list[tuple[str, int, bytes]]:
+        """Each row's publisher (with its epoch), sequence and record."""
+        return self.packed.rows()
 
 
 @dataclass(frozen=True, slots=True)

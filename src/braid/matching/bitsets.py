@@ -213,6 +213,10 @@ class BitSets:
             self._masks[group] = mask
         return mask
 
+    def forget_masks(self) -> None:
+        """Filters have other destinations."""
+        self._masks.clear()
+
     @property
     def bytes(self) -> int:
         """Memory of the integers and arrays."""

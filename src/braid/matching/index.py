@@ -24,6 +24,7 @@ from braid.matching.answers import Answer, Counts, Destinations, Pairs, Renumber
 from braid.matching.columns import Batch, check_integers, checked_publications
 from braid.matching.groups import Groups
 from braid.matching.plan import plan_segment
+from braid.matching.regrouping import regroup
 from braid.matching.single import SingleAnswer, SingleDestinations, SingleSlots
 from braid.matching.tail import FEW_PUBLICATIONS, Tail
 
@@ -97,6 +98,8 @@ class _Job:
         """The segments that the new one replaces."""
         self.removed: list[int] = []
         """Slots whose filters were removed meanwhile."""
+        self.regrouped: list[int] = []
+        """Slots whose filters got another group meanwhile."""
 
 
 class FilterIndex(Generic[Key]):
@@ -211,6 +214,10 @@ class FilterIndex(Generic[Key]):
             elif segment.dead * 2 > segment.size:
                 self._schedule()
         self._work()
+
+    def regroup(self, keys: Iterable[Key], group: Hashable) -> None:
+        """Give filters another group: nothing is compared or built anew."""
+        regroup(self, [self._slot(key) for key in keys], group)
 
     def match(self, attributes: Attributes) -> set[Key]:
         """The keys of the filters that a publication satisfies."""
@@ -544,6 +551,8 @@ class FilterIndex(Generic[Key]):
         else:
             self._merge = None
         self._install(made, job.slots)
+        if job.regrouped:
+            made.regroup(job.regrouped, self._group_of_slot)
         for slot in job.removed:
             made.remove(slot)
         for number in job.sources:

@@ -63,6 +63,10 @@ class Matcher(Protocol):
         """Remove the filter under a key."""
         ...
 
+    def regroup(self, keys: Iterable[str], group: Hashable) -> None:
+        """The filters under these keys are for another destination."""
+        ...
+
     def reached(self, batches: Sequence[Publications]) -> Reached:
         """Who wants which rows, counted through all batches, in an order that is always the same.
 

@@ -207,17 +207,42 @@ class Segment:
 
     def remove(self, slot: int) -> None:
         """The filter in this slot no longer matches anything."""
+        by_slot = self._rows_by_slot()
+        if self._dead_rows is None:
+            self._dead_rows = np.zeros(len(self.rows.slots), np.bool_)
+        first, last = self._places(slot)
+        for row in by_slot[first:last]:
+            self._strike(int(row))
+        self.dead += 1
+
+    def regroup(self, slots: Sequence[int], group_of_slot: npt.NDArray[np.int32]) -> None:
+        """The filters in these slots have other destinations."""
+        if self._bit_sets is not None:
+            self._bit_sets.forget_masks()
+        by_slot = self._rows_by_slot()
+        places = [self._places(slot) for slot in slots]
+        rows = np.concatenate([by_slot[first:last] for first, last in places])
+        for block, first_row in self._blocks:
+            if (
+                block.groups is not None
+                and ((rows >= first_row) & (rows < first_row + len(block.slots))).any()
+            ):
+                block.groups = None  # its filters are named one by one from now on
+        if self._sight_of_row is not None:
+            numbers = self._sight_of_row[rows]
+            for number in np.unique(numbers[numbers > 0]).tolist():
+                seen = rows[numbers == number]
+                self._sights[number - 1].regroup(seen, group_of_slot[self.rows.slots[seen]])
+
+    def _rows_by_slot(self) -> IntArray:
+        """Where the rows of each filter are; noted once something is to be changed about one."""
         if self._by_slot is None:
             self._by_slot = np.argsort(self.rows.slots, kind="stable")
-            self._dead_rows = np.zeros(len(self.rows.slots), np.bool_)
             if self._sights:
                 self._sight_of_row = np.zeros(len(self.rows.slots), np.uint16)
                 for number, sight in enumerate(self._sights, 1):
                     self._sight_of_row[sight.rows] = number
-        first, last = self._places(slot)
-        for row in self._by_slot[first:last]:
-            self._strike(int(row))
-        self.dead += 1
+        return self._by_slot
 
     @property
     def bytes(self) -> int:

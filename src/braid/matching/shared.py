@@ -267,26 +267,40 @@ class SharedView:
         for key, filter, group in items:
             if key in self._entries:
                 raise IndexKeyError(f"the key {key!r} is taken; remove its filter first")
-            interned, number = self._shared.intern(filter), self._groups.enter(group)
-            entry = self._entries[key] = (interned, number)
-            if number == len(self._bits):
-                self._bits.append(0)
-            self._bits[number] |= self._shared.bit(interned)
-            self._keys_of[entry] = self._keys_of.get(entry, 0) + 1
+            self._enter(key, self._shared.intern(filter), group)
 
     def remove(self, key: str) -> None:
         """Remove the filter under a key."""
         if key not in self._entries:
             raise IndexKeyError(f"no filter under the key {key!r}")
         self._findings.clear()
-        entry = self._entries.pop(key)
+        self._shared.release(self._leave(self._entries.pop(key)))
+
+    def regroup(self, keys: Iterable[str], group: Hashable) -> None:
+        """The filters under these keys are for another destination."""
+        self._findings.clear()
+        for key in keys:
+            former = self._entries[key]
+            self._enter(key, former[0], group)
+            self._leave(former)
+
+    def _enter(self, key: str, interned: _Interned, group: Hashable) -> None:
+        number = self._groups.enter(group)
+        entry = self._entries[key] = (interned, number)
+        if number == len(self._bits):
+            self._bits.append(0)
+        self._bits[number] |= self._shared.bit(interned)
+        self._keys_of[entry] = self._keys_of.get(entry, 0) + 1
+
+    def _leave(self, entry: tuple[_Interned, int]) -> _Interned:
+        """A destination has one key fewer for a filter."""
         interned, number = entry
         self._keys_of[entry] -= 1
         if not self._keys_of[entry]:
             del self._keys_of[entry]
             self._bits[number] &= ~self._shared.bit(interned)
         self._groups.leave(number)
-        self._shared.release(interned)
+        return interned
 
     def clear(self) -> None:
         """Remove everything."""

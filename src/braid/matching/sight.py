@@ -84,10 +84,29 @@ class FirstSight:
         place = int(np.searchsorted(self.rows, row))
         group = int(self._groups[place])
         self._groups[place] = -1
-        accepted = np.zeros(self.axis.cells, np.bool_)
-        for other in np.flatnonzero(self._groups == group).tolist():
-            accepted[self._starts[other] : self._ends[other]] = True
+        self._tell_anew(group)
+
+    def regroup(self, rows: IntArray, groups: IntArray) -> None:
+        """The filters of these rows, which are some of `rows`, have other destinations."""
+        places = np.searchsorted(self.rows, rows)
+        alive = self._groups[places] >= 0
+        places, groups = places[alive], groups[alive]
+        former = np.unique(self._groups[places])
+        # One that came later than this was made has no column here; blocks know its filters all the same.
+        self._groups[places] = np.where(groups < 64 * self._words.shape[1], groups, -1)
+        for group in np.union1d(former, groups).tolist():
+            if group < 64 * self._words.shape[1]:
+                self._tell_anew(group)
+
+    def _tell_anew(self, group: int) -> None:
+        """Say again which cells reach a destination for certain."""
+        members = self._groups == group
+        changes = np.zeros(self.axis.cells + 1, np.int32)
+        np.add.at(changes, self._starts[members], 1)
+        np.subtract.at(changes, self._ends[members], 1)
+        accepted = np.cumsum(changes[:-1]) > 0
         bit = np.uint64(1) << np.uint64(group % 64)
+        self._words[accepted, group // 64] |= bit
         self._words[~accepted, group // 64] &= ~bit
 
     @property

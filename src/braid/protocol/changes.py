@@ -14,8 +14,12 @@ __all__ = [
     "ChangeCommit",
     "ChangeDone",
     "ChangeFinish",
+    "ChangeMoving",
     "ChangeReady",
     "ChangeRequest",
+    "MoveEntries",
+    "MoveInUse",
+    "MoveLast",
     "ShortcutsAvoided",
     "UseShortcuts",
 ]
@@ -40,7 +44,7 @@ class ChangeRequest(_Change, tag=51, frozen=True):
     epoch: int
     """Greater than that of every earlier change that the brokers so far have taken part in."""
     by: str = ""
-    """How it is done: `three-phase` or `precopy`."""
+    """How it is done: one of the ways of `operation_requests.py`."""
 
 
 class ChangeReady(_Change, tag=52, frozen=True):
@@ -81,6 +85,18 @@ class ChangeFinish(_Change, tag=55, frozen=True):
     operation: str
 
 
+class ChangeMoving(_Change, tag=60, frozen=True):
+    """Sequenced, to the last broker of the path: these entries that I told you will come from the first one.
+
+    Or to the first one, over the link that is to be: I have told you everything so far.
+    """
+
+    operation: str
+    keys: list[str]
+    last: bool
+    """Whether everything is said that there is to be known so far."""
+
+
 class ChangeAbort(_Change, tag=56, frozen=True):
     """Sequenced: the change is not to be, and everything stays as it was."""
 
@@ -108,3 +124,29 @@ class UseShortcuts(_Change, tag=59, frozen=True):
 
     operation: str
     hops: int
+
+
+class MoveEntries(_Change, tag=75, frozen=True):
+    """Sequenced, from the broker that moves to its new neighbour and back along the path.
+
+    What is wanted behind it, for the temporary tables of a delta-move.
+    """
+
+    operation: str
+    filters: list[str]
+
+
+class MoveInUse(_Change, tag=76, frozen=True):
+    """Sequenced, the same way, behind all publications: from here on everything goes both ways.
+
+    The broker that moves says so first, behind the last of its entries.
+    """
+
+    operation: str
+
+
+class MoveLast(_Change, tag=77, frozen=True):
+    """Sequenced, along the path behind all publications: from the broker that has moved nothing more comes
+    this way."""
+
+    operation: str

@@ -76,6 +76,7 @@ class Channel(Waiting[Care]):
         "_unacknowledged",
         "_unsettled",
         "_writable",
+        "choosing",
         "divide_care",
         "left_out",
         "passing",
@@ -120,6 +121,8 @@ class Channel(Waiting[Care]):
         self._holding = False
         self.passing = False
         """Set by the owner if, while holding, those that nobody cares for may be sent all the same."""
+        self.choosing = False
+        """Set by the owner if only those of them may that were chosen (`choose`)."""
 
     # Whether anything can be sent.
 
@@ -167,7 +170,7 @@ class Channel(Waiting[Care]):
 
     def take(self) -> list[Frame]:
         """What can be written now, in order; it counts as sent."""
-        if not self._connected or not (self._messages or self.waiting_bytes or self._in_line):
+        if not (self._connected and self.in_line):
             return []
         frames: list[Frame] = []
         if self._messages:
@@ -227,14 +230,12 @@ class Channel(Waiting[Care]):
             raise TypeError(f"{body!r} cannot be divided")
         parts, left_out = fitted(body, self._frame_bytes_max)
         cares = self.divide_care(outgoing.care, len(parts))
-        sending.waiting.extendleft(
-            reversed(
-                [
-                    Outgoing(part, part.size, care, outgoing.order)
-                    for part, care in zip(parts, cares, strict=True)
-                ]
-            )
-        )
+        divided = [
+            Outgoing(part, part.size, care, outgoing.order) for part, care in zip(parts, cares, strict=True)
+        ]
+        for each in divided:
+            each.ready = outgoing.ready
+        sending.waiting.extendleft(reversed(divided))
         grown = sum(part.size for part in parts) - outgoing.size
         sending.waiting_bytes += grown
         self.waiting_bytes += grown
@@ -247,7 +248,7 @@ class Channel(Waiting[Care]):
             return False
         if outgoing.care is not None:
             held_publishers.add(body.publisher)
-        return body.publisher in held_publishers
+        return body.publisher in held_publishers or (self.choosing and not outgoing.ready)
 
     def send(self, batch: PublicationBatch, care: Care | None) -> Frame | None:
         """Send publications past an empty line; None if something holds them up, so that they must be
@@ -277,9 +278,8 @@ class Channel(Waiting[Care]):
 
     def _find_at_once_bytes(self) -> int:
         """How large something may be that is sent at once: nothing must be before it in any line."""
-        idle = not (self.waiting_bytes or self._in_line or self._messages)
         ready = self._connected and self._writable and not self._holding
-        self._at_once_bytes = self._frame_bytes_max if idle and ready else 0
+        self._at_once_bytes = self._frame_bytes_max if ready and not self.in_line else 0
         return self._at_once_bytes
 
     def _send(self, outgoing: Outgoing[Care], sending: SendingClass[Care] | None = None) -> Frame:
@@ -407,16 +407,19 @@ class Channel(Waiting[Care]):
         return bool(self._unacknowledged)
 
     @property
-    def moved_bytes(self) -> int:
+    def sent_bytes(self) -> int:
         """Publications that were sent since the session began."""
         return sum([sending.credit - sending.room for sending in self._sending.values()])
 
     @property
+    def moved_bytes(self) -> int:
+        """How much has moved since the session began, in all classes (`SendingClass.moved_bytes`)."""
+        return sum([sending.moved_bytes for sending in self._sending.values()])
+
+    @property
     def idle(self) -> bool:
         """Nothing waits, and everything that was sent has arrived and is settled."""
-        return not (
-            self._messages or self._in_line or self.waiting_bytes or self._unacknowledged or self._unsettled
-        )
+        return not (self.in_line or self._unacknowledged or self._unsettled)
 
     @property
     def cares(self) -> bool:
@@ -435,16 +438,20 @@ class Channel(Waiting[Care]):
 
     # Taking everything back.
 
+    def kept(self) -> list[tuple[PublicationBatch, Care | None]]:
+        """All publications that the peer may not have, or that are not settled, in order. They stay."""
+        return [
+            (outgoing.body, outgoing.care)
+            for outgoing in self._in_order()
+            if isinstance(outgoing.body, PublicationBatch)
+        ]
+
     def withdraw(self) -> list[tuple[PublicationBatch, Care | None]]:
         """Take back all publications that the peer may not have, with who waits for them, in order.
 
         Those that have arrived and are not settled are among them: the peer may lose them.
         """
-        taken = [
-            (outgoing.body, outgoing.care)
-            for outgoing in self._in_order()
-            if isinstance(outgoing.body, PublicationBatch)
-        ]
+        taken = self.kept()
         self.abandon()
         return taken
 

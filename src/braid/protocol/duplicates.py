@@ -7,6 +7,7 @@ bits that says which of the recent ones were seen, so numbers may arrive out of 
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["DuplicateFilter"]
 
 
-# So many of the latest numbers have their bits in a small integer of their own: to mark one of them makes no
-# new integer of a whole window's length.
-LATEST = 58
+# So many of the latest numbers have their bits in a small integer of their own: to mark some of them makes no
+# new integer of a whole window's length, which takes a microsecond.
+LATEST = 240
+
+# Beyond so many numbers their bits are put together by arrays.
+_FEW = 24
 
 _NO_ROWS: IntArray = np.empty(0, np.int64)
 
@@ -96,11 +100,12 @@ class DuplicateFilter:
         self._publishers_max = publishers_max
         self._window = window
         self._old_is_new = old_is_new
-        self._mask = (1 << window) - 1
+        self._mask = _mask_of(window)
         self._when_forgotten = when_forgotten
         self._publishers: dict[str, _Seen] = {}
         self._owners: dict[str, OrderedDict[str, None]] = {}
-        """The names of each owner. All that have none count as one: making up names must not pay."""
+        """The names of each owner, once it is crowded. All that have none count as one: making up names must
+        not pay."""
         self._latest = min(LATEST, window)
         self.empty = True
         """Whether it never knew anybody."""
@@ -122,7 +127,12 @@ class DuplicateFilter:
             return None if self.is_new(batch.publisher, batch.first) else _NO_ROWS
         if not count:
             return _NO_ROWS
-        if batch.last - batch.first + 1 == count and self.new_run(batch.publisher, batch.first, count):
+        first, last = batch.first, batch.last
+        if last - first + 1 == count and self.new_run(batch.publisher, first, count):
+            return None
+        seen = self._heard_of(batch.publisher, first)
+        if first > seen.highest:  # the rows of a batch ascend
+            self._note(seen, last, batch.sequences)
             return None
         return self.new_rows(batch.publisher, batch.sequences)
 
@@ -136,10 +146,16 @@ class DuplicateFilter:
             return False
         if self._crowded:
             self._heard(publisher)
-        # A shift by a very long run would make a very large number.
-        known = seen.window(self._mask) << count if count < self._window else 0
-        bits = (known | (1 << min(count, self._window)) - 1) & self._mask
-        seen.restart(seen.highest + count, bits)
+        ahead = first - seen.base
+        if ahead + count > self._latest + 1:
+            known = seen.window(self._mask)
+            ahead = 1
+            if count > self._latest:
+                # A shift by a very long run would make a very large number.
+                known = known << count if count < self._window else 0
+                seen.restart(first + count - 1, (known | (1 << min(count, self._window)) - 1) & self._mask)
+                return True
+        seen.latest |= (1 << count) - 1 << ahead
         return True
 
     def is_new(self, publisher: str, sequence: int) -> bool:
@@ -151,10 +167,11 @@ class DuplicateFilter:
             self._heard(publisher)
         offset = sequence - seen.base
         if 0 < offset <= self._latest:
+            latest = seen.latest
             bit = 1 << offset
-            if seen.latest & bit:
+            if latest & bit:
                 return False
-            seen.latest |= bit
+            seen.latest = latest | bit
             return True
         bits = seen.window(self._mask)
         ahead = sequence - seen.highest
@@ -226,11 +243,7 @@ class DuplicateFilter:
         if not len(sequences):
             return None
         sequences = np.asarray(sequences, np.int64)
-        seen = self._publishers.get(publisher)
-        if seen is None:
-            seen = self._entered(publisher, int(sequences[0]))
-        elif self._crowded:
-            self._heard(publisher)
+        seen = self._heard_of(publisher, int(sequences[0]))
         if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
             self._note(seen, int(sequences[-1]), sequences)
             return None
@@ -241,6 +254,15 @@ class DuplicateFilter:
         self._note(seen, max(seen.highest, int(fresh.max())), fresh)
         return None if new.all() else np.flatnonzero(new)
 
+    def _heard_of(self, publisher: str, first: int) -> _Seen:
+        """A publisher whose publications have come, of which this is the first."""
+        seen = self._publishers.get(publisher)
+        if seen is None:
+            return self._entered(publisher, first)
+        if self._crowded:
+            self._heard(publisher)
+        return seen
+
     def _entered(self, publisher: str, first: int) -> _Seen:
         """A new publisher: as if the number before its first had been the highest, and none been seen."""
         seen = _Seen(first - 1, 0)
@@ -248,19 +270,32 @@ class DuplicateFilter:
         return seen
 
     def _enter(self, publisher: str, seen: _Seen) -> None:
-        self._publishers[publisher] = seen
+        publishers = self._publishers
+        publishers[publisher] = seen
         self.empty = False
+        if self._crowded:
+            self._make_room(self._owned(publisher))
+        elif 2 * len(publishers) >= self._publishers_max - 1:
+            self._crowded = True
+            for name in publishers:
+                self._owned(name)
+
+    def _owned(self, publisher: str) -> OrderedDict[str, None]:
+        """Enter a name among those of its owner, and return these."""
         owner = _owner_of(publisher)
         names = self._owners.get(owner)
         if names is None:
             names = self._owners[owner] = OrderedDict()
         names[publisher] = None
+        return names
+
+    def _make_room(self, names: OrderedDict[str, None]) -> None:
+        """Forget one if there are too many; `names` are those of the owner that has one more now."""
         if len(self._publishers) > self._publishers_max:
             if len(names) * len(self._owners) < self._publishers_max:
                 # This owner has less than its share, so another one has more.
                 names = max(self._owners.values(), key=len)
             self._forget(next(iter(names)))
-        self._crowded = 2 * len(self._publishers) >= self._publishers_max - 1
 
     def _forget(self, publisher: str) -> None:
         owner = _owner_of(publisher)
@@ -287,6 +322,11 @@ class DuplicateFilter:
         return new | ~recent if self._old_is_new else new
 
     def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
+        if highest - seen.base > self._latest:
+            seen.window(self._mask)
+        if highest - seen.base <= self._latest and int(fresh.min()) > seen.base:
+            seen.latest |= _marked(fresh - seen.base)
+            return
         ahead = highest - seen.highest
         # A shift by the distance itself would, after a very large jump, be a very large number.
         bits = seen.window(self._mask) << ahead & self._mask if ahead < self._window else 0
@@ -295,12 +335,27 @@ class DuplicateFilter:
             bits |= (1 << min(ahead, self._window)) - 1
         else:
             offsets = highest - fresh
-            offsets = offsets[offsets < self._window]
-            # Windows are long and batches mostly are not: only as many bits as it takes are written.
-            marks = np.zeros(int(offsets.max(initial=-1)) + 1, np.bool_)
-            marks[offsets] = True
-            bits |= int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
+            bits |= _marked(offsets[offsets < self._window])
         seen.restart(highest, bits)
+
+
+def _marked(places: IntArray) -> int:
+    """A number with the bits at these places."""
+    bits = 0
+    if len(places) <= _FEW:
+        for place in places.tolist():
+            bits |= 1 << place
+        return bits
+    # Only as many bits as it takes are written.
+    marks = np.zeros(int(places.max()) + 1, np.bool_)
+    marks[places] = True
+    return int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
+
+
+@cache
+def _mask_of(window: int) -> int:
+    """As many bits as a window has. Windows are long, and there are few lengths: all share one number."""
+    return (1 << window) - 1
 
 
 def _owner_of(publisher: str) -> str:

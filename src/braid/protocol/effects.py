@@ -31,9 +31,11 @@ __all__ = [
     "Note",
     "Pause",
     "Persist",
+    "Probe",
     "Progress",
     "ReadLog",
     "Reload",
+    "Replaced",
     "Send",
     "SendTo",
     "SweepStore",
@@ -107,6 +109,8 @@ class ReadLog:
     first: int
     last: int | None
     bytes_max: int
+    packed: bool = False
+    """Whether the rows are wanted as columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,14 @@ class Neighbours:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Measure the round trip to a broker; `Probed` answers, once."""
+
+    broker: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lock:
     """Take the locks of these brokers in the directory, all of them or none.
 
@@ -177,6 +189,16 @@ class Unlock:
 @dataclass(frozen=True, slots=True)
 class Drained:
     """Everything asked for by `Drain` is done; the driver may stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another process has this machine's name: the driver stops it."""
+
+    epoch: int
+    """How often the name has gone to another process."""
+    address: str
+    """Where that one can be reached."""
 
 
 class SendTo(msgspec.Struct, gc=False):
@@ -213,7 +235,9 @@ Effect: TypeAlias = (
     | Progress
     | Reload
     | Neighbours
+    | Probe
     | Lock
     | Unlock
     | Drained
+    | Replaced
 )

@@ -69,12 +69,6 @@ class ReceivingClass:
         self.due_bytes = self.window_bytes // 4
         """Once so much has come, the peer should hear of further credit at once."""
 
-    def may_have(self, withheld: bool) -> int:
-        """What the peer may have been granted by now."""
-        if withheld:
-            return self.granted
-        return max(self.granted, self.received_bytes + self.window_bytes)
-
 
 class Incoming:
     """How far what comes from a peer has come, and what it hears of that."""
@@ -267,9 +261,14 @@ class Incoming:
         """Whether the peer does not know how far we have come."""
         if self._told != (self.received, self.settled):
             return True
-        withheld = bool(self._holds)
+        withheld = self._holds
         for receiving in self._receiving.values():
-            if receiving.told != receiving.may_have(withheld or bool(receiving.holds)):
+            granted = receiving.granted
+            if receiving.told != granted:
+                return True
+            # What may be granted beyond that.
+            more = receiving.received_bytes + receiving.window_bytes > granted
+            if more and not (withheld or receiving.holds):
                 return True
         return False
 

@@ -15,6 +15,7 @@ from braid.protocol.codec import Frame
 
 if TYPE_CHECKING:
     from braid.protocol.log import LogRow, SweptLog
+    from braid.protocol.packed_rows import PackedRows
 
 __all__ = [
     "Closed",
@@ -28,6 +29,7 @@ __all__ = [
     "Malformed",
     "Opened",
     "Persisted",
+    "Probed",
     "Received",
     "Reconfigured",
     "Resources",
@@ -110,6 +112,8 @@ class LogRead:
     token: int
     rows: Sequence[tuple[int, LogRow]] = field(default=())
     error: str | None = None
+    packed: tuple[int, PackedRows] | None = None
+    """The rows as columns, instead, with the offset of the first; None also where there are no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,15 @@ class LockLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """The answer to a `Probe`."""
+
+    broker: str
+    round_trip_us: int | None
+    """None: nobody answers at that address."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: the deadline that was asked for is here."""
 
@@ -203,6 +216,7 @@ Input: TypeAlias = (
     | Locked
     | LockRefused
     | LockLost
+    | Probed
     | Tick
     | Drain
 )

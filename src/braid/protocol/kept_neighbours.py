@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["EndLink", "ForgetNeighbour", "KeepNeighbour"]
+__all__ = ["EndLink", "ForgetNeighbour", "KeepNeighbour", "KeepStanding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,27 @@ class KeepNeighbour:
     """By which it can be told from others who use its name."""
     met_at: str = ""
     """The address where it was met: it is dialled there if it cannot show that it knows the key."""
+    epoch: int = 0
+    """How often its name has gone to another process."""
+    former: tuple[str, ...] = ()
+    """Where those that had the name before were dialled: settings may say so still, and are overridden."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStanding:
+    """Remember that this machine runs in the place of another one, under its name."""
+
+    broker_id: str
+    """The name."""
+    epoch: int
+    """How often that name has gone to another process."""
+    key: str
+    """What the keys are made from by which its neighbours know it."""
+    neighbours: tuple[tuple[str, str], ...] = ()
+    """The neighbours that have agreed, each with its address."""
+    resumption: str = ""
+    """How publications come back while it rebuilds its tables. Not kept: one that begins once more, from what
+    is kept, has them wait."""
 
 
 @dataclass(frozen=True, slots=True)

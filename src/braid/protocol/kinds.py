@@ -6,17 +6,20 @@ In traces, in metrics and in tables of processing times, whoever writes them: al
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from braid.protocol.batch import PublicationBatch
 
 if TYPE_CHECKING:
     from braid.protocol.codec import Body
 
-__all__ = ["kind_of"]
+__all__ = ["PUBLICATION", "kind_of"]
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
-_kinds: dict[type, str] = {PublicationBatch: "publication"}
+PUBLICATION: Final = "publication"
+"""The kind of batches of publications, for those who know that they have one."""
+
+_kinds: dict[type, str] = {PublicationBatch: PUBLICATION}
 
 
 def kind_of(body: Body) -> str:

@@ -9,8 +9,7 @@ grows, and an oldest end that moves forward when rows are dropped:
 A machine asks for work with the operations below; a driver has a `Store` do it and reports back. One call of
 `apply` is one step: all of its operations happen, or none.
 
-`MemoryStore` keeps everything in memory: for simulations and embedded use, and as the plain twin with which
-the SQLite store is compared.
+The stores are in `braid.runtime.store` and, for simulations and tests, `braid.protocol.memory_store`.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braid.errors import ConfigurationError, StoreError
-from braid.protocol.epochs import EpochHistory
-from braid.protocol.kept_neighbours import EndLink, ForgetNeighbour, KeepNeighbour
+from braid.protocol.kept_neighbours import EndLink, ForgetNeighbour, KeepNeighbour, KeepStanding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from braid.protocol.packed_rows import PackedRead
 
 __all__ = [
     "NOTHING_ACKNOWLEDGED",
@@ -39,10 +39,10 @@ __all__ = [
     "ForgetPublishers",
     "KeepNeighbour",
     "KeepSecret",
+    "KeepStanding",
     "LogBounds",
     "LogRow",
     "LogState",
-    "MemoryStore",
     "Pin",
     "PinRows",
     "Retention",
@@ -93,6 +93,12 @@ class CreateLog:
     shard: int = 0
     shards: int = 1
     """Of so many logs with the same filter it is that one; the store only remembers it."""
+    copies: int = 0
+    """How many neighbours are to keep its rows, too; the store only remembers it, and so the next."""
+    origin: str = ""
+    """The broker whose log this is a copy of; empty for a log of one's own."""
+    first_offset: int = 0
+    """Where its first row will be: rows of a log that is elsewhere may have been dropped there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,7 @@ StoreOperation: TypeAlias = (
     | KeepNeighbour
     | ForgetNeighbour
     | EndLink
+    | KeepStanding
 )
 
 
@@ -234,6 +241,9 @@ class LogState:
     """In the order of their consumers, expired ones included."""
     shard: int = 0
     shards: int = 1
+    copies: int = 0
+    origin: str = ""
+    """The broker whose log this is a copy of; empty for a log of one's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +262,10 @@ class StoreState:
     """What the machine's own keys are made from; empty where a store keeps none."""
     ended: tuple[EndLink, ...] = ()
     """The links that operations have ended, in the order of the ids."""
+    replaced: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    """Neighbours whose names have gone to other processes, how often, and where former ones were dialled."""
+    standing: KeepStanding | None = None
+    """In whose place this machine runs, if in another one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +274,8 @@ class Retention:
 
     bytes_max: int = 1 << 30
     """Bytes of records one log may keep after a sweep. Higher: more to replay and more time for an absent
-    reader, more disk. Beyond it the oldest rows go, and rows nobody acknowledged go too: that loses them. Not
-    so where a log was made with `when_full="block"`, and never rows behind a pin."""
+    reader, more disk. Beyond it the oldest rows go, and rows that were not acknowledged go too: that
+    loses them. Not so where a log was made with `when_full="block"`, and never rows behind a pin."""
     age_s_max: float | None = 7 * 24 * 3600.0
     """Seconds an acknowledged row is kept for replay; None for as long as there is room, 0 until the next
     sweep. Higher: longer replays, more disk. Age alone never removes a row that was not acknowledged."""
@@ -326,6 +340,9 @@ class Store(Protocol):
         reader makes progress. A first offset above the asked one means that the rows between were dropped.
         """
 
+    def read_packed(self, name: str, first: int, last: int | None, bytes_max: int) -> PackedRead:
+        """The same rows, or the first of them, as columns, with their first offset; None if there is none."""
+
     def state(self) -> StoreState:
         """All logs and neighbours."""
 
@@ -363,7 +380,7 @@ def check_operations(
         return planned[name]
 
     for operation in operations:
-        if isinstance(operation, KeepNeighbour | ForgetNeighbour | EndLink):
+        if isinstance(operation, KeepNeighbour | ForgetNeighbour | EndLink | KeepStanding):
             continue
         bounds = plan(operation.name)
         if isinstance(operation, CreateLog):
@@ -371,7 +388,7 @@ def check_operations(
                 raise StoreError(
                     f"log {operation.name!r} exists already; delete it first or use another name"
                 )
-            planned[operation.name] = LogBounds()
+            planned[operation.name] = LogBounds(operation.first_offset, operation.first_offset)
         elif bounds is None:
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
@@ -416,164 +433,3 @@ def check_read(name: str, first_offset: int, bytes_max: int) -> None:
 def unknown_log(name: str, wish: str) -> StoreError:
     """The error for a log that is not there."""
     return StoreError(f"there is no log {name!r} for {wish}; create it first")
-
-
-@dataclass(slots=True)
-class _MemoryLog:
-    created: CreateLog
-    bounds: LogBounds = field(default_factory=LogBounds)
-    acknowledged_offset: int = NOTHING_ACKNOWLEDGED
-    highest: dict[str, int] = field(default_factory=dict)
-    recent: dict[str, Bits] = field(default_factory=dict)
-    epochs: EpochHistory = field(default_factory=EpochHistory)
-    secret: str = ""
-    pins: dict[str, Pin] = field(default_factory=dict)
-    rows: list[tuple[int, LogRow]] = field(default_factory=list)
-    """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
-
-    def append(self, operation: AppendRows) -> None:
-        for row in operation.rows:
-            self.rows.append((operation.at_us, row))
-            # The latest last, as in `LogState`.
-            self.highest[row.publisher] = max(row.sequence, self.highest.pop(row.publisher, row.sequence))
-            if operation.recent:
-                self.recent[row.publisher] = operation.recent
-        self.bounds.next_offset += len(operation.rows)
-
-    def drop(self, before_offset: int) -> None:
-        count = max(0, before_offset - self.bounds.first_offset)
-        del self.rows[:count]
-        self.bounds.first_offset += count
-
-    def bytes(self) -> int:
-        return sum(len(row.record) for _, row in self.rows)
-
-    def state(self) -> LogState:
-        return LogState(
-            self.created.name,
-            self.created.owner,
-            self.created.filter_text,
-            self.created.when_full,
-            self.bounds.first_offset,
-            self.bounds.next_offset,
-            self.acknowledged_offset,
-            dict(self.highest),
-            self.bytes(),
-            self.created.created_at_us,
-            dict(self.recent),
-            tuple(self.epochs.entries),
-            self.secret or self.created.secret,
-            self.created.id,
-            tuple(self.pins[consumer] for consumer in sorted(self.pins)),
-            self.created.shard,
-            self.created.shards,
-        )
-
-
-class MemoryStore:
-    """A `Store` that forgets everything when it goes."""
-
-    def __init__(self, *, retention: Retention | None = None, secret: str = "") -> None:
-        self._retention = retention or Retention()
-        self._secret = secret
-        self._logs: dict[str, _MemoryLog] = {}
-        self._neighbours: dict[str, KeepNeighbour] = {}
-        self._ended: dict[str, EndLink] = {}
-
-    def apply(self, operations: Sequence[StoreOperation]) -> None:
-        """Do all operations in their order, or none of them."""
-        check_operations(operations, lambda name: self._logs[name].bounds if name in self._logs else None)
-        for operation in operations:
-            match operation:
-                case CreateLog(name=name):
-                    self._logs[name] = _MemoryLog(operation)
-                case DeleteLog(name=name):
-                    del self._logs[name]
-                case AppendRows(name=name):
-                    self._logs[name].append(operation)
-                case KeepSecret(name=name, secret=secret):
-                    self._logs[name].secret = secret
-                case ForgetPublishers(name=name, publishers=publishers):
-                    for publisher in publishers:
-                        self._logs[name].highest.pop(publisher, None)
-                        self._logs[name].recent.pop(publisher, None)
-                case BeginEpoch(name=name, epoch=epoch):
-                    log = self._logs[name]
-                    log.epochs.begin(epoch, log.bounds.next_offset)
-                case AcknowledgeLog(name=name, offset=offset):
-                    log = self._logs[name]
-                    log.acknowledged_offset = max(log.acknowledged_offset, offset)
-                case DropRows(name=name, before_offset=before_offset):
-                    self._logs[name].drop(before_offset)
-                case PinRows(name=name, consumer=consumer, offset=offset, expires_at_us=expires_at_us):
-                    self._logs[name].pins.pop(consumer, None)
-                    if offset >= 0:
-                        self._logs[name].pins[consumer] = Pin(consumer, offset, expires_at_us)
-                case KeepNeighbour(broker_id=broker_id):
-                    self._neighbours[broker_id] = operation
-                    self._ended.pop(broker_id, None)
-                case EndLink(broker_id=broker_id):
-                    self._ended[broker_id] = operation
-                case ForgetNeighbour(broker_id=broker_id):
-                    self._neighbours.pop(broker_id, None)
-
-    def read(
-        self, name: str, first_offset: int, last_offset: int | None, bytes_max: int
-    ) -> list[tuple[int, LogRow]]:
-        """Rows of a range that are still kept; see `Store.read`."""
-        check_read(name, first_offset, bytes_max)
-        log = self._logs.get(name)
-        if log is None:
-            raise unknown_log(name, "reading")
-        end = log.bounds.next_offset if last_offset is None else min(last_offset + 1, log.bounds.next_offset)
-        found: list[tuple[int, LogRow]] = []
-        room = bytes_max
-        for offset in range(max(first_offset, log.bounds.first_offset), end):
-            row = log.rows[offset - log.bounds.first_offset][1]
-            room -= len(row.record)
-            if room < 0 and found:
-                break
-            found.append((offset, row))
-        return found
-
-    def state(self) -> StoreState:
-        """All logs and neighbours."""
-        return StoreState(
-            tuple(self._logs[name].state() for name in sorted(self._logs)),
-            tuple((name, kept.address) for name, kept in sorted(self._neighbours.items())),
-            tuple((name, kept.key) for name, kept in sorted(self._neighbours.items()) if kept.key),
-            tuple((name, kept.met_at) for name, kept in sorted(self._neighbours.items()) if kept.met_at),
-            self._secret,
-            tuple(ended for _, ended in sorted(self._ended.items())),
-        )
-
-    def sweep(self, now_us: int, rows_max: int = SWEEP_ROWS_MAX) -> Sweep:
-        """Remove what the retention no longer keeps; see `Store.sweep`."""
-        oldest_at_us = self._retention.oldest_at_us(now_us)
-        swept = []
-        room, finished = rows_max, True
-        for name in sorted(self._logs):
-            log = self._logs[name]
-            excess = log.bytes() - self._retention.bytes_max
-            cut = start = log.bounds.first_offset
-            kept_from = self._retention.kept_from(
-                log.created.when_full, log.acknowledged_offset, log.pins.values(), now_us
-            )
-            for at_us, row in log.rows:
-                if kept_from is not None and cut >= kept_from:
-                    break
-                acknowledged = cut <= log.acknowledged_offset
-                too_old = acknowledged and oldest_at_us is not None and at_us < oldest_at_us
-                if not too_old and excess <= 0:
-                    break
-                if room == 0:
-                    finished = False
-                    break
-                room -= 1
-                excess -= len(row.record)
-                cut += 1
-            if cut > start:
-                log.drop(cut)
-                acknowledged_count = max(0, min(cut, log.acknowledged_offset + 1) - start)
-                swept.append(SweptLog(name, cut, acknowledged_count, cut - start - acknowledged_count))
-        return Sweep(tuple(swept), finished)

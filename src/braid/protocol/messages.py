@@ -20,17 +20,25 @@ from braid.protocol.changes import (
     ChangeCommit,
     ChangeDone,
     ChangeFinish,
+    ChangeMoving,
     ChangeReady,
     ChangeRequest,
+    MoveEntries,
+    MoveInUse,
+    MoveLast,
     ShortcutsAvoided,
     UseShortcuts,
 )
-from braid.protocol.organising import LinkRequest, TopologyNews
+from braid.protocol.copies import CopyMessage
+from braid.protocol.log_requests import AcknowledgeDurable, CreateDurable, LogStatus, PinLog
+from braid.protocol.organising import ExchangeMessage, LinkRequest, TopologyNews
+from braid.protocol.packed_rows import PackedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "PASSING",
     "PROTOCOL_VERSION",
     "UNSEQUENCED",
     "Acknowledge",
@@ -75,7 +83,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -110,14 +118,20 @@ class Hello(_Message, tag=1, frozen=True):
     frame_bytes_max: int = 0
     """The largest frame that the sender reads; 0 from a client that reads whatever the broker sends."""
     proofs: dict[str, str] = {}
-    """By the names of brokers that the sender has met: what proves to each that this greeting is its own. For
-    a soft link it is the word that was sent ahead (`SoftWord`)."""
+    """By the names of brokers met before: what proves this to each; of a soft link, its `SoftWord`."""
     ticket: str = ""
     """For a neighbour that is dialled where it was met: what it shows when it dials the sender."""
     returned: dict[str, str] = {}
     """By the names of brokers that have given the sender a ticket: what proves to each that it has it."""
     operation: str = ""
     """For a link that an operation makes: the id of that operation, which both ends take part in."""
+    epoch: int = 0
+    """How often a broker's name has gone to another process: the one with the greatest has it."""
+    elsewhere: bool = False
+    """From a client: whether it wants to hear where else it may go (`Reach.neighbours`)."""
+    resumption: str = ""
+    """From a broker that takes another's place and does not know all tables yet: how publications come back
+    to it; empty: they wait until it does."""
 
 
 class Welcome(_Message, tag=2, frozen=True):
@@ -139,6 +153,9 @@ class Welcome(_Message, tag=2, frozen=True):
     """Between brokers: the name of the session from now on; the one that was asked for if it goes on."""
     proofs: dict[str, str] = {}
     """Between brokers: by the name of whoever dialled, if they have met."""
+    epoch: int = 0
+    complete: bool = False
+    """Between brokers: whether the sender knows all tables but the peer's, as `TablesComplete` says later."""
 
 
 class Refused(_Message, tag=3, frozen=True):
@@ -152,6 +169,8 @@ class Refused(_Message, tag=3, frozen=True):
     """Where an operation has ended this link: the broker in whose place there is a link now."""
     address: str = ""
     """Where that broker can be dialled."""
+    epoch: int = 0
+    """To a broker whose name another process has: as in `Hello`."""
 
 
 class Goodbye(_Message, tag=4, frozen=True):
@@ -274,10 +293,9 @@ class PublishDiscarded(_Message, tag=17, frozen=True):
 
 
 class Separate(_Message, tag=18, frozen=True):
-    """A request, sequenced: from now on a subscription of the client gets copies of its own.
+    """A request, sequenced: a subscription whose consumer is slower than others gets copies of its own.
 
-    Its consumer reads more slowly than others that share their copies with it. Frames before the answer still
-    are for all of them, those behind it are not.
+    Frames before the answer still are for all of them, those behind it are not.
     """
 
     request: int
@@ -307,6 +325,8 @@ class SubscribeDurable(_Message, tag=20, frozen=True):
     """What an anonymous client shows to have the log to itself."""
     takeover: bool = False
     """Whether another client that reads the log is to stop; without that, the second one is refused."""
+    copies: int = 0
+    """How many neighbours of the broker are to keep the rows, too: none or one."""
 
 
 class StoredPublications(_Message, tag=21, frozen=True):
@@ -323,6 +343,8 @@ class StoredPublications(_Message, tag=21, frozen=True):
     """The offset of each row where they are not consecutive: rows beyond the reader's grant are left out."""
     epoch: str = ""
     """The epoch of all these rows."""
+    packed: PackedRows | None = None
+    """The rows as columns, instead, for a replay that asked for that; their offsets are consecutive."""
 
     def numbered(self) -> Iterable[tuple[int, tuple[str, int, bytes]]]:
         """Each row with its offset."""
@@ -360,6 +382,8 @@ class Replay(_Message, tag=23, frozen=True):
     """Only rows that satisfy this, as well as the log's own filter; empty: all of them."""
     columns: list[str] | None = None
     """The attributes to send of each row, without the body; None: rows as they were stored."""
+    packed: bool = False
+    """Whether rows may come as columns."""
 
 
 class DropDurable(_Message, tag=24, frozen=True):
@@ -389,44 +413,6 @@ class LogReset(_Message, tag=26, frozen=True):
     """Whether the rows before that are those that the reader knows."""
 
 
-class CreateDurable(_Message, tag=27, frozen=True):
-    """A request, sequenced: have the named log, without reading it; `Done` carries its status as JSON.
-
-    If the log is there already, its filter has to be the same.
-    """
-
-    request: int
-    name: str
-    filter: str
-    when_full: str = "block"
-    partial: bool = False
-    """As in `SubscribeDurable`, and so is what follows."""
-    patience_us: int = 0
-    secret: str = ""
-    shard: int = 0
-    """Of `shards` logs with the same filter, this one keeps what publishers with this remainder publish."""
-    shards: int = 1
-
-
-class LogStatus(_Message, tag=28, frozen=True):
-    """A request, sequenced: where does this log stand? `Done` carries the answer as JSON."""
-
-    request: int
-    name: str
-    secret: str = ""
-
-
-class AcknowledgeDurable(_Message, tag=29, frozen=True):
-    """A request, sequenced, of a log's owner: everything up to this offset is done with, whoever reads it."""
-
-    request: int
-    name: str
-    offset: int
-    id: str = ""
-    """As in `Replay`."""
-    secret: str = ""
-
-
 class SyncBegin(_Message, tag=30, frozen=True):
     """Sequenced, between brokers: what I know follows; what I do not repeat may be stale."""
 
@@ -445,6 +431,8 @@ class Reach(_Message, tag=33, frozen=True):
     brokers: list[str]
     missing: list[str] = []
     """Links that are down or not up to date: what is published behind them may pass new subscribers by."""
+    neighbours: list[tuple[str, str]] = []
+    """My (other) neighbours and their addresses: asked if this broker is to be replaced; told to clients."""
 
 
 class Nearby(_Message, tag=34, frozen=True):
@@ -508,24 +496,6 @@ class Ask(_Message, tag=40, frozen=True):
     arguments: dict[str, str] = {}
 
 
-class PinLog(_Message, tag=41, frozen=True):
-    """A request, sequenced, of a log's owner: keep rows from this offset on, for a consumer that may go back.
-
-    Each consumer has one pin; the next one takes its place.
-    """
-
-    request: int
-    name: str
-    consumer: str
-    offset: int
-    """-1 takes the pin away."""
-    lifetime_us: int
-    """How long it holds, counted from now."""
-    id: str = ""
-    """As in `Replay`."""
-    secret: str = ""
-
-
 Message: TypeAlias = (
     Hello
     | Welcome
@@ -567,15 +537,21 @@ Message: TypeAlias = (
     | PinLog
     | TopologyNews
     | LinkRequest
+    | ExchangeMessage
     | ChangeRequest
     | ChangeReady
     | ChangeCommit
     | ChangeDone
     | ChangeFinish
+    | ChangeMoving
     | ChangeAbort
     | AvoidShortcuts
     | ShortcutsAvoided
     | UseShortcuts
+    | MoveEntries
+    | MoveInUse
+    | MoveLast
+    | CopyMessage
 )
 
 UNSEQUENCED = (
@@ -590,3 +566,6 @@ UNSEQUENCED = (
     TopologyNews,
     LinkRequest,
 )
+
+PASSING = frozenset({Acknowledgement, Ping, Pong})
+"""What a driver may write before publications that wait for a slow line. It speaks of the other direction."""

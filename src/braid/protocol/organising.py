@@ -2,14 +2,26 @@
 
 The self-organising paper, section 4.3: news of each broker travels a few links far and collects the path that
 it takes; a request travels along a path and collects what the brokers there think of an exchange of links.
-Both are about the primary network, so they are messages between neighbours.
+What they have agreed on is carried out with the exchange messages (`broker/exchanges.py`). All of this is
+about the primary network, so these are messages between neighbours.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
-__all__ = ["LinkRequest", "PathStep", "RequestStep", "TopologyNews"]
+__all__ = [
+    "ExchangeEnd",
+    "ExchangeMessage",
+    "ExchangeRequest",
+    "ExchangeTurn",
+    "LinkRequest",
+    "PathStep",
+    "RequestStep",
+    "TopologyNews",
+]
 
 
 class PathStep(msgspec.Struct, array_like=True, frozen=True):
@@ -68,6 +80,8 @@ class LinkRequest(msgspec.Struct, array_like=True, frozen=True, tag=71):
     """For each link of the cycle: the cost of what remains without it, as far as brokers have said."""
     has_room: bool = True
     """Whether the requester may have one more link."""
+    policy: str = ""
+    """By what the requester judges; brokers that judge by something else end it."""
 
     @property
     def requester(self) -> str:
@@ -78,3 +92,33 @@ class LinkRequest(msgspec.Struct, array_like=True, frozen=True, tag=71):
     def target(self) -> str:
         """To whom."""
         return self.steps[-1].broker
+
+
+class ExchangeRequest(msgspec.Struct, array_like=True, frozen=True, tag=72):
+    """Sequenced, from the last broker of a path to the first: take part in nothing else meanwhile."""
+
+    exchange: str
+    """Its id, unlike that of every other."""
+    path: tuple[str, ...]
+    """The first and the last broker are to be linked."""
+    removed: int
+    """The link between this broker of the path and the next one goes."""
+    epoch: int
+    """That of the locks of the whole path; 0 where there is no directory."""
+
+
+class ExchangeTurn(msgspec.Struct, array_like=True, frozen=True, tag=73):
+    """Sequenced: it is your turn to move, or that of the next broker. All of the path are ready."""
+
+    exchange: str
+
+
+class ExchangeEnd(msgspec.Struct, array_like=True, frozen=True, tag=74):
+    """Sequenced, passed on around the cycle: the exchange is over."""
+
+    exchange: str
+    problem: str
+    """Why it ended early; empty if it was carried out."""
+
+
+ExchangeMessage: TypeAlias = ExchangeRequest | ExchangeTurn | ExchangeEnd

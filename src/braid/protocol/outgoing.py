@@ -24,7 +24,7 @@ class Outgoing(Generic[Care]):
     Only publications have a size: credit and the bounds on memory are about them.
     """
 
-    __slots__ = ("body", "care", "order", "size")
+    __slots__ = ("body", "care", "order", "ready", "size")
 
     def __init__(self, body: Body, size: int, care: Care | None, order: int = 0) -> None:
         self.body = body
@@ -32,6 +32,8 @@ class Outgoing(Generic[Care]):
         self.care = care
         self.order = order
         """Its place among everything that was offered."""
+        self.ready = False
+        """Whether it may be sent while only those pass that were chosen."""
 
 
 class SendingClass(Generic[Care]):
@@ -68,6 +70,12 @@ class SendingClass(Generic[Care]):
     def sent_bytes(self) -> int:
         """What was sent since the session began."""
         return self.credit - self.room
+
+    @property
+    def moved_bytes(self) -> int:
+        """What was sent, and once more what of that has arrived. It grows for as long as anything moves, also
+        where all that there is credit for waits for a slow line."""
+        return self.sent_bytes + self.arrived_bytes
 
     @property
     def backlog_bytes(self) -> int:

@@ -10,13 +10,16 @@ from collections import deque
 from heapq import merge
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import numpy as np
+
 from braid.protocol.batch import PublicationBatch
 from braid.protocol.incoming import Incoming, class_window
 from braid.protocol.outgoing import NOTHING, Outgoing, SendingClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from braid.matching.columns import IntArray
     from braid.protocol.channel import ChannelSettings
     from braid.protocol.codec import Body
     from braid.protocol.messages import Message
@@ -94,6 +97,11 @@ class Waiting(Incoming, Generic[Care]):
     # How much there is.
 
     @property
+    def in_line(self) -> bool:
+        """Whether anything waits to be sent."""
+        return bool(self.waiting_bytes or self._messages or self._in_line)
+
+    @property
     def waiting_messages(self) -> int:
         """Messages that have not been sent."""
         return len(self._messages) + len(self._in_line)
@@ -108,10 +116,10 @@ class Waiting(Incoming, Generic[Care]):
         sending = self._sending.get(number)
         return sending.waiting_bytes if sending is not None else 0
 
-    def sent_bytes_of(self, number: int) -> int:
-        """Publications of one class that were sent since the session began."""
+    def moved_bytes_of(self, number: int) -> int:
+        """How much has moved in one class since the session began (`SendingClass.moved_bytes`)."""
         sending = self._sending.get(number)
-        return sending.sent_bytes if sending is not None else 0
+        return sending.moved_bytes if sending is not None else 0
 
     # Changes of what waits.
 
@@ -148,6 +156,55 @@ class Waiting(Incoming, Generic[Care]):
             elif outgoing.care is not None:
                 freed.append(outgoing.care)
         return freed
+
+    def choose(self, wanted: Callable[[Sequence[PublicationBatch]], Sequence[IntArray]], after: int) -> int:
+        """Choose, of the publications that nobody cares for, rows that may pass while others are held.
+
+        Args:
+            wanted: which rows of each batch.
+            after: only what was offered later is looked at.
+
+        Returns:
+            what to pass as `after` to look at nothing for a second time.
+        """
+        for sending in self._sending.values():
+            looked_at = {
+                each: each.body
+                for each in sending.waiting
+                if each.order > after
+                and each.care is None
+                and not each.ready
+                and isinstance(each.body, PublicationBatch)
+            }
+            if not looked_at:
+                continue
+            chosen = dict(zip(looked_at, wanted(list(looked_at.values())), strict=True))
+            self._choose_rows(sending, {each: rows for each, rows in chosen.items() if len(rows)})
+        return self._order
+
+    def _choose_rows(self, sending: SendingClass[Care], chosen: Mapping[Outgoing[Care], IntArray]) -> None:
+        """Choose these rows of what waits in a class; where there are others in a batch, it is divided."""
+        if not chosen:
+            return
+        waiting: deque[Outgoing[Care]] = deque()
+        for each in sending.waiting:
+            rows, body = chosen.get(each), each.body
+            if rows is not None and isinstance(body, PublicationBatch):
+                if len(rows) < body.count:
+                    rest = body.select(np.setdiff1d(np.arange(body.count), rows))
+                    first = body.select(rows)
+                    grown = first.size + rest.size - each.size
+                    sending.waiting_bytes += grown
+                    self.waiting_bytes += grown
+                    each.body, each.size = first, first.size
+                    waiting.extend((each, Outgoing(rest, rest.size, None, each.order)))
+                else:
+                    waiting.append(each)
+                each.ready = True
+            else:
+                waiting.append(each)
+        sending.waiting = waiting
+        self._at_once_bytes = 0
 
     def copy_waiting(
         self,

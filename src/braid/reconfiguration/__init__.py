@@ -3,6 +3,7 @@
 - `trees`: the whole primary network as a value that is always a tree.
 - `primitives`: APPEND, DETACH and SHIFT, from one tree to another.
 - `composites`: MOVE, SEQUESTER, DELETE, INSERT and SPLICE as steps.
+- `delta_moves`: from any tree to any other by moving each broker at most once, however far.
 - `plans`: steps from a start to a goal, checked one by one.
 - `planner`: the steps from any tree to any other; `slides`, `search`, `comings` and `lines` are its parts,
   and `theorem` the long plan of the proof that there always is one.
@@ -15,6 +16,7 @@ The availability paper, section III.
 from __future__ import annotations
 
 from braid.reconfiguration.composites import delete, insert, move, sequester, splice
+from braid.reconfiguration.delta_moves import delta_moved, delta_moves
 from braid.reconfiguration.disruption import Disruption, disruption_of
 from braid.reconfiguration.plan_file import WrittenPlan, decode_plan, decode_tree, encode_plan, encode_tree
 from braid.reconfiguration.plan_run import PlanRun, RunState
@@ -40,6 +42,8 @@ __all__ = [
     "decode_plan",
     "decode_tree",
     "delete",
+    "delta_moved",
+    "delta_moves",
     "disruption_of",
     "encode_plan",
     "encode_tree",

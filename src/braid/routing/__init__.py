@@ -19,7 +19,7 @@ from braid.routing.multipath import Anchored, MultipathForwarding
 from braid.routing.neighbour import LinkStatistics, Tell, Verb
 from braid.routing.overlap import OverlapIndex
 from braid.routing.overlay_map import OverlayMap
-from braid.routing.paths import PATHS
+from braid.routing.paths import PATHS, ForwardingStrategy, along_the_intersection, straight_to_anchors
 from braid.routing.surroundings import Place, Surroundings
 from braid.routing.tables import ANYTHING, RoutingStatistics, RoutingTables
 from braid.routing.working_map import WorkingMap
@@ -33,6 +33,7 @@ __all__ = [
     "Change",
     "CoveringSet",
     "Forwarding",
+    "ForwardingStrategy",
     "LinkStatistics",
     "MultipathForwarding",
     "OverlapIndex",
@@ -46,5 +47,7 @@ __all__ = [
     "TreeForwarding",
     "Verb",
     "WorkingMap",
+    "along_the_intersection",
     "split_destinations",
+    "straight_to_anchors",
 ]

@@ -82,6 +82,21 @@ class Entries:
             self._by_origin.setdefault(new, {}).update(keys)
         return moved
 
+    def move(self, key: str, origin: Hashable, anchor: Anchor) -> Entry:
+        """An entry comes from elsewhere, or has another anchor."""
+        entry = self._entries[key]
+        self.pop(key)
+        self.put(key, entry.filter, origin, anchor)
+        return self._entries[key]
+
+    def lead_to(self, key: str, place: Hashable) -> Entry:
+        """Let matching name another place for an entry than where it came from."""
+        entry = self._entries[key]
+        anchor = entry.anchor
+        destination = Anchored(str(place), anchor.broker, anchor.exact) if anchor.broker else place
+        entry = self._entries[key] = entry._replace(destination=destination)
+        return entry
+
     def pop(self, key: str) -> Entry:
         """Remove the entry under a key."""
         entry = self._entries.pop(key)

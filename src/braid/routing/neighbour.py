@@ -6,13 +6,13 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from braid.routing.anchored_entries import HERE, Anchor, AnchoredEntries
+from braid.routing.covering_set import Change
 from braid.routing.overlap import OverlapIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from braid.language.filters import Filter
-    from braid.routing.covering_set import Change
 
 __all__ = ["Kind", "LinkStatistics", "Neighbour", "Tell", "Verb"]
 
@@ -92,8 +92,22 @@ class Neighbour:
         """Subscriptions that it was told for the sake of advertisements that are gone."""
         self.again: dict[str, None] = {}
         """Subscriptions that it was told in an earlier session and has to be told in this one."""
+        self.rejoining: dict[str, None] = {}
+        """Subscriptions that are not told apart any more."""
         self.muted = False
         """Whether it is to hear of nothing that is new, until it is known which entries are its own."""
+        self.sharing = ""
+        """Another neighbour whose entries this one is told apart, because they will come from it."""
+        self.also = ""
+        """Another neighbour whose entries come from this one by now."""
+        self.besides: dict[str, None] = {}
+        """Entries that are not its own yet, and will be."""
+        self.newly_apart: list[str] = []
+        """What it was told apart since somebody asked."""
+
+    def owns(self, origin: Hashable) -> bool:
+        """Whether what has this origin comes from it."""
+        return origin == self.link or (origin == self.also and bool(self.also))
 
     # What it offers.
 
@@ -101,6 +115,12 @@ class Neighbour:
     def wants_everything(self) -> bool:
         """Whether it has advertised TRUE."""
         return bool(self._universal)
+
+    def asks(self, filter: Filter, origin: Hashable) -> bool:
+        """Whether it is to be told of a subscription that came from somewhere else."""
+        if self.sharing and origin == self.sharing:
+            return filter.satisfiable
+        return not self.owns(origin) and self.wants(filter)
 
     def wants(self, filter: Filter) -> bool:
         """Whether an advertisement from there meets a subscription."""
@@ -110,6 +130,7 @@ class Neighbour:
 
     def hear(self, key: str, filter: Filter) -> None:
         """An advertisement came from there."""
+        self.unhear(key)
         if str(filter) == "TRUE":
             self._universal.add(key)
         else:
@@ -119,7 +140,7 @@ class Neighbour:
         """An advertisement from there is gone."""
         if key in self._universal:
             self._universal.remove(key)
-        else:
+        elif key in self._heard:
             self._heard.remove(key)
 
     # What it has been told.
@@ -136,10 +157,40 @@ class Neighbour:
         gone = [key for key in removed if key in entries]
         if self.muted:
             added = ()
+        elif self.besides:
+            added = [item for item in added if item[0] not in self.besides]
         if not gone and not added:
             return []
+        # What it has from elsewhere by now it need not forget.
+        kept = {key for key in gone if key in entries.apart} if self.also else set[str]()
+        entries.apart -= kept
         change = entries.change(gone, added)
+        if kept:
+            change = Change(change.told, [key for key in change.untold if key not in kept])
         if entries.unfinished:
+            self._agenda[self.link] = self
+        return self._tells(kind, change)
+
+    def disclaim(self, keys: Iterable[str]) -> None:
+        """These entries are no more."""
+        if self.besides:
+            for key in keys:
+                self.besides.pop(key, None)
+
+    def place(self, kind: Kind, key: str, origin: Hashable) -> None:
+        """Before it is told of an entry: see whether that is told apart."""
+        apart = self._entries[kind].apart
+        if self.sharing and origin == self.sharing:
+            apart.add(key)
+            self.newly_apart.append(key)
+        elif apart and not self.also:
+            apart.discard(key)
+
+    def tell_apart(self, kind: Kind, items: Sequence[tuple[str, Filter, Anchor]]) -> list[Tell]:
+        """Tell these apart from now on, also those that it knows or that were hidden from it."""
+        self.newly_apart += [key for key, _, _ in items]
+        change = self._entries[kind].set_apart(items)
+        if self._entries[kind].unfinished:
             self._agenda[self.link] = self
         return self._tells(kind, change)
 
@@ -157,7 +208,8 @@ class Neighbour:
     @property
     def unfinished(self) -> bool:
         """Whether there is something left to do for it."""
-        return self.telling or bool(self.unwanted) or any(each.unfinished for each in self._entries.values())
+        lines = self.postponed or self.again or self.unwanted or self.rejoining
+        return bool(lines) or any(each.unfinished for each in self._entries.values())
 
     def tell_again(self, keys: Iterable[str]) -> list[Tell]:
         """Those of these subscriptions that it is still to know, in a session that has begun anew."""
@@ -187,7 +239,7 @@ class Neighbour:
     ) -> list[Tell]:
         """A key's filter or anchor, or whether it is wanted, may have changed."""
         entries = self._entries[kind]
-        if wanted and equal and key in entries and entries.anchor_of(key) == anchor:
+        if wanted and equal and entries.is_in_place(key, anchor):
             return []
         return self.change(kind, [key], [(key, filter, anchor)] if wanted else [])
 

@@ -59,6 +59,9 @@ class OverlapIndex:
     def __len__(self) -> int:
         return len(self._profiles)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._profiles
+
     def add(self, key: str, filter: Filter) -> None:
         """Add a filter under a new key."""
         profile = self._profiles[key] = _profile(filter)

@@ -102,6 +102,8 @@ class RoutingTables(MovableTables):
         self._takes_all: Counter[Hashable] = Counter()
         """Those of them that want everything, with how many subscriptions say so."""
         self._anchor_for = anchor_for
+        self._places: dict[str, str] = {}
+        """Where publications for what matching names go meanwhile."""
 
     # Links.
 
@@ -170,6 +172,8 @@ class RoutingTables(MovableTables):
         known = self._known(self._subscriptions, keys, origin)
         for key in known:
             self._leave_index(key, self._subscriptions.pop(key))
+        for neighbour in self._neighbours.values():
+            neighbour.disclaim(known)
         return [
             tell for each in self._neighbours.values() for tell in each.change(Kind.SUBSCRIPTION, known, [])
         ]
@@ -186,21 +190,25 @@ class RoutingTables(MovableTables):
         self._enter_index(entries)
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
-            if neighbour.link != origin:
-                wanted = [(key, filter) for key, filter in fresh.items() if neighbour.wants(filter)]
-                tells += neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
+            wanted = [(key, filter) for key, filter in fresh.items() if neighbour.asks(filter, origin)]
+            tells += neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
         return tells
 
     def _subscribe_again(self, key: str, filter: Filter, origin: Hashable, anchor: Anchor) -> list[Tell]:
         known = self._subscriptions.get(key)
         if known is None or (known.filter == filter and (known.origin, known.anchor) == (origin, anchor)):
             return []
-        self._leave_index(key, self._subscriptions.pop(key))
-        entry = self._subscriptions.put(key, filter, origin, anchor)
-        self._enter_index({key: entry})
+        if known.filter == filter and self._neighbour(origin) and self._neighbour(known.origin):
+            entry = self._subscriptions.move(key, origin, anchor)
+            self._regroup([(key, known)])
+        else:
+            self._leave_index(key, self._subscriptions.pop(key))
+            entry = self._subscriptions.put(key, filter, origin, anchor)
+            self._enter_index({key: entry})
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
-            wanted = neighbour.link != origin and neighbour.wants(filter)
+            wanted = neighbour.asks(filter, origin)
+            neighbour.place(Kind.SUBSCRIPTION, key, origin)
             tells += neighbour.replace(
                 Kind.SUBSCRIPTION,
                 key,
@@ -219,6 +227,8 @@ class RoutingTables(MovableTables):
         for key, filter in items:
             entry = self._subscriptions.get(key)
             found.append((key, filter, self._anchor_at(neighbour, entry) if entry is not None else HERE))
+            if entry is not None:
+                neighbour.place(Kind.SUBSCRIPTION, key, entry.origin)
         return found
 
     def _anchor_at(self, neighbour: Neighbour, entry: Entry) -> Anchor:
@@ -271,6 +281,7 @@ class RoutingTables(MovableTables):
             gone.setdefault(entry.origin, {})[key] = entry.filter
         tells: list[Tell] = []
         for neighbour in self._neighbours.values():
+            neighbour.disclaim(known)
             tells += neighbour.change(Kind.ADVERTISEMENT, known, [])
         for source, filters in gone.items():
             tells += self._unhear(source, filters)
@@ -283,7 +294,9 @@ class RoutingTables(MovableTables):
             self._advertisements.put(key, filter, origin)
         tells = self._hear(origin, fresh)
         for neighbour in self._neighbours.values():
-            if neighbour.link != origin:
+            if not neighbour.owns(origin):
+                for key in fresh:
+                    neighbour.place(Kind.ADVERTISEMENT, key, origin)
                 tells += neighbour.change(Kind.ADVERTISEMENT, [], unanchored(fresh.items()))
         return tells
 
@@ -294,33 +307,44 @@ class RoutingTables(MovableTables):
         self._advertisements.pop(key)
         self._advertisements.put(key, filter, origin)
         tells: list[Tell] = []
-        former = self._neighbour(known.origin)
-        if former is not None:
-            former.unhear(key)
+        former = self._hearers(known.origin)
+        for neighbour in former:
+            neighbour.unhear(key)
         tells += self._hear(origin, {key: filter})
-        if former is not None:
-            tells += self._forget_unwanted(former, [known.filter])
+        for neighbour in former:
+            tells += self._forget_unwanted(neighbour, [known.filter])
         for neighbour in self._neighbours.values():
+            neighbour.place(Kind.ADVERTISEMENT, key, origin)
             tells += neighbour.replace(
-                Kind.ADVERTISEMENT, key, filter, neighbour.link != origin, known.filter == filter
+                Kind.ADVERTISEMENT, key, filter, not neighbour.owns(origin), known.filter == filter
             )
         return _news_first(tells)
 
     def _hear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
         """Tell a neighbour the subscriptions that its new advertisements meet."""
-        neighbour = self._neighbour(origin)
-        if neighbour is None:
-            return []
+        return [tell for each in self._hearers(origin) for tell in self._hear_at(each, filters)]
+
+    def _hearers(self, origin: Hashable) -> list[Neighbour]:
+        """The neighbours that advertisements come from: one, or also the one that they will come from."""
+        return [
+            each
+            for each in self._neighbours.values()
+            if each.link == origin or (each.sharing and each.sharing == origin)
+        ]
+
+    def _hear_at(self, neighbour: Neighbour, filters: Mapping[str, Filter]) -> list[Tell]:
         universal_before = neighbour.wants_everything
         for key, filter in filters.items():
             neighbour.hear(key, filter)
         if universal_before or neighbour.muted:
             return []
         if neighbour.wants_everything:
-            met = self._subscriptions.items_elsewhere(origin)
+            met = self._subscriptions.items_elsewhere(neighbour.link)
         else:
             keys = {key for filter in filters.values() for key in self._overlaps.find(filter)}
-            met = self._subscriptions.items_elsewhere(origin, keys)
+            met = self._subscriptions.items_elsewhere(neighbour.link, keys)
+        if neighbour.also:
+            met = [item for item in met if not neighbour.owns(self._subscriptions[item[0]].origin)]
         known = neighbour.entries(Kind.SUBSCRIPTION)
         wanted = [(key, filter) for key, filter in met if key not in known and filter.satisfiable]
         neighbour.later(neighbour.postponed, (key for key, _ in wanted[ENTRIES_PER_STEP:]))
@@ -339,6 +363,8 @@ class RoutingTables(MovableTables):
         for neighbour in list(self._agenda.values()):
             if neighbour.again:
                 tells += neighbour.tell_again(_taken(neighbour.again))
+            elif neighbour.rejoining:
+                tells += self._rejoin(neighbour, _taken(neighbour.rejoining))
             elif neighbour.postponed:
                 tells += self._tell_postponed(neighbour)
             elif neighbour.unwanted:
@@ -364,22 +390,17 @@ class RoutingTables(MovableTables):
         for key in _taken(neighbour.postponed):
             entry = self._subscriptions.get(key)
             # It may have gone meanwhile, or come another way, or the advertisement has gone.
-            if (
-                entry is not None
-                and entry.origin != neighbour.link
-                and key not in known
-                and neighbour.wants(entry.filter)
-            ):
+            if entry is not None and key not in known and neighbour.asks(entry.filter, entry.origin):
                 wanted.append((key, entry.filter))
         return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
 
     def _unhear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
-        neighbour = self._neighbour(origin)
-        if neighbour is None:
-            return []
-        for key in filters:
-            neighbour.unhear(key)
-        return self._forget_unwanted(neighbour, filters.values())
+        tells: list[Tell] = []
+        for neighbour in self._hearers(origin):
+            for key in filters:
+                neighbour.unhear(key)
+            tells += self._forget_unwanted(neighbour, filters.values())
+        return tells
 
     def _forget_unwanted(self, neighbour: Neighbour, gone: Iterable[Filter]) -> list[Tell]:
         """Untell what only these advertisements, which the neighbour has taken back, asked for."""
@@ -397,7 +418,11 @@ class RoutingTables(MovableTables):
     def _untell_unwanted(self, neighbour: Neighbour, keys: Iterable[str]) -> list[Tell]:
         """Untell those of these that no advertisement of the neighbour meets any more."""
         known = neighbour.entries(Kind.SUBSCRIPTION)
-        unwanted = [key for key in keys if key in known and not neighbour.wants(known.filter_of(key))]
+        unwanted = [
+            key
+            for key in keys
+            if key in known and key not in known.apart and not neighbour.wants(known.filter_of(key))
+        ]
         return neighbour.change(Kind.SUBSCRIPTION, unwanted, [])
 
     # Questions.
@@ -456,12 +481,14 @@ class RoutingTables(MovableTables):
         Those who take everything are not asked.
         """
         if len(self._takes_all) < len(self._destinations):
-            return self.matcher.reached(batches)
+            reached = self.matcher.reached(batches)
+            return self._in_place(reached) if self._places else reached
         # Nothing has to be compared, but the values must be such as publications can have.
         self.matcher.check(batches)
         if not any(map(len, batches)):
             return []
-        return [(destination, None) for destination in self._takes_all]
+        reached = [(destination, None) for destination in self._takes_all]
+        return self._in_place(reached) if self._places else reached
 
     def wanted_behind(self, link: str, publications: Publications) -> IntArray:
         """Which rows somebody behind a neighbour wants."""
@@ -485,7 +512,7 @@ class RoutingTables(MovableTables):
         for key, entry in entries.items():
             self._overlaps.add(key, entry.filter)
             self._destinations[entry.destination] += 1
-            if entry.filter == ANYTHING:
+            if entry.filter.terms == ANYTHING.terms:
                 self._takes_all[entry.destination] += 1
 
     def _enter_index_here(self, entries: Mapping[str, Entry]) -> None:
@@ -503,7 +530,7 @@ class RoutingTables(MovableTables):
             self._matcher_here.remove(key)
         self._overlaps.remove(key)
         _count_off(self._destinations, entry.destination)
-        if entry.filter == ANYTHING:
+        if entry.filter.terms == ANYTHING.terms:
             _count_off(self._takes_all, entry.destination)
 
     def statistics(self) -> RoutingStatistics:

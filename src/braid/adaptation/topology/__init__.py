@@ -17,7 +17,7 @@ from braid.adaptation.topology.cycle_traffic import CycleTraffic, Opening, Sampl
 from braid.adaptation.topology.interest import InterestCache, InterestFilter, publication_hashes
 from braid.adaptation.topology.organiser import LinkExchange, Organiser
 from braid.adaptation.topology.policies import TopologyPolicy, policy_named
-from braid.adaptation.topology.settings import POLICIES, TopologySettings
+from braid.adaptation.topology.settings import POLICIES, TopologySettings, add_policy
 
 __all__ = [
     "POLICIES",
@@ -32,6 +32,7 @@ __all__ = [
     "TopologyPolicy",
     "TopologySettings",
     "TrafficWindow",
+    "add_policy",
     "exchange_price",
     "policy_named",
     "publication_hashes",

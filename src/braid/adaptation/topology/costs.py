@@ -62,6 +62,14 @@ class LiveCosts:
         """Whether there may be a link to a broker."""
         return self._links.get(broker) != math.inf
 
+    def configured(self, broker: str) -> bool:
+        """Whether the cost of the link to a broker is configured, so that there is nothing to measure."""
+        return broker in self._links
+
+    def lost(self, broker: str) -> None:
+        """A broker did not answer: what a link to it would cost is not known."""
+        self._measured_links.pop(broker, None)
+
     def worked(self, processor_us: int, publications: int) -> None:
         """So much time was spent on so many publications."""
         if publications > 0:

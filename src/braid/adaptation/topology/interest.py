@@ -5,7 +5,8 @@ own clients or took from them, and tells others a Bloom filter of the latest. An
 publisher's name is hashed once, and its sequence numbers are mixed in for a whole batch at a time. The cache
 is a ring of such hashes.
 
-The filter travels as its bits or, where that is shorter, as the positions of the bits that are set.
+The filter travels as its bits or, where that is shorter, as the positions of the bits that are set. Its size
+is the paper's or, if that is chosen, follows from what is in it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ CACHE_ENTRIES = 8_192
 BITS = 100_000
 HASHES = 5
 """The paper's figures, section 5."""
+
+SIZED_BITS, SIZED_HASHES = 256, 2
+"""Of a filter that has the size it needs: bits for each publication, and how many it sets. So few are set
+that it travels as four bytes for each publication instead of ten, and one stranger in 16,000 is taken for
+being there."""
 
 # A filter of this size holds a million publications; whoever sends more than that means harm.
 BITS_MAX = 16_000_000
@@ -93,7 +99,9 @@ class InterestFilter:
 
     @classmethod
     def of(cls, publications: Hashes, bits: int = BITS, hashes: int = HASHES) -> InterestFilter:
-        """The filter of these publications."""
+        """The filter of these publications; without a number of bits it has the size that they need."""
+        if not bits:
+            bits, hashes = min(BITS_MAX, SIZED_BITS * max(1, len(publications))), SIZED_HASHES
         marks = np.zeros(bits, np.bool_)
         marks[_positions(publications, bits, hashes).ravel()] = True
         return cls(marks, hashes)
@@ -167,23 +175,24 @@ class InterestCache:
 
     Args:
         entries: how many are kept; older ones make room.
-        bits: of the filters that it makes.
+        bits: of the filters that it makes; 0: as many as each of them needs.
         hashes: bits that each publication sets there.
     """
 
     __slots__ = ("_bits", "_fresh", "_hashes", "_held", "_next", "_places", "_ring")
 
     def __init__(self, entries: int = CACHE_ENTRIES, bits: int = BITS, hashes: int = HASHES) -> None:
-        if entries < 1 or not 1 <= bits <= BITS_MAX or not 1 <= hashes <= HASHES_MAX:
+        if entries < 1 or not 0 <= bits <= BITS_MAX or not 1 <= hashes <= HASHES_MAX:
             raise ConfigurationError(
                 f"a cache of {entries} entries with filters of {bits} bits and {hashes} hashes: at least 1 "
-                f"each, and at most {BITS_MAX:,} bits and {HASHES_MAX} hashes"
+                f"each (0 bits: as many as it takes), and at most {BITS_MAX:,} bits and {HASHES_MAX} hashes"
             )
         self._ring = np.zeros(entries, np.uint64)
         self._bits = bits
         self._hashes = hashes
-        # The bits of each entry, because they are asked for with every filter that comes.
-        self._places = np.zeros((hashes, entries), np.int64)
+        # The bits of each entry, because they are asked for with every filter that comes. Filters that have
+        # the size they need differ, so there is nothing to keep.
+        self._places = np.zeros((hashes if bits else 0, entries), np.int64)
         self._held = 0
         self._next = 0
         self._fresh = 0
@@ -207,7 +216,8 @@ class InterestCache:
         publications = publications[-size:]
         where = (self._next + np.arange(len(publications))) % size
         self._ring[where] = publications
-        self._places[:, where] = _positions(publications, self._bits, self._hashes)
+        if self._bits:
+            self._places[:, where] = _positions(publications, self._bits, self._hashes)
         self._next = (self._next + len(publications)) % size
         self._held = min(size, self._held + len(publications))
         self._fresh = min(size, self._fresh + len(publications))

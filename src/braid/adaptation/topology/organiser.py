@@ -91,9 +91,12 @@ class Organiser:
         broker: its name.
         settings: the policy and its figures.
         address: where others can reach it.
+        number: that of the last news that this broker has sent, under another policy.
     """
 
-    def __init__(self, broker: str, settings: TopologySettings, address: str = "") -> None:
+    def __init__(
+        self, broker: str, settings: TopologySettings, address: str = "", *, number: int = 0
+    ) -> None:
         self.broker = broker
         self.settings = settings
         self.policy = policy_named(settings)
@@ -112,12 +115,13 @@ class Organiser:
         self._address = address
         self._known: dict[str, _Known] = {}
         self._interval = 0
-        self._number = 0
+        self.number = number
+        """Of its latest news."""
         self._pause = 1
         self._next_news = 0
         self._told: tuple[float, Mapping[str, float]] = 0.0, {}
         """What it and its links cost when it last sent news."""
-        self._taken = -1
+        self._taken = number - 1
         """The latest news of ours that an exchange went back to."""
         self._rests_until = 0
         self._examined_now = 0
@@ -152,10 +156,10 @@ class Organiser:
             self._next_news = self._interval + self._pause
             self._pause = min(2 * self._pause, self.settings.pause_intervals_max)
             self._told = self.processing, dict(self.links)
-        self._number += 1
+        self.number += 1
         own = PathStep(self.broker, self.processing)
         data = self.cache.next_filter().encoded()
-        return TopologyNews(self._number, self.settings.eta, data, (own,), self._address)
+        return TopologyNews(self.number, self.settings.eta, data, (own,), self._address)
 
     def onward(self, news: TopologyNews, neighbour: str, now_us: int) -> TopologyNews:
         """Own or heard news as it goes to a neighbour."""
@@ -257,7 +261,7 @@ class Organiser:
     def candidate(self, origin: str, now_us: int) -> PathView | None:
         """What there is to judge a direct link to an origin of news by; None if it is not worth measuring."""
         known = self._known.get(origin)
-        if known is None or len(known.path) < 2 or self._resting:
+        if known is None or len(known.path) < 2 or self.resting:
             return None
         if self.policy.picks_best:
             # In turn, so that the work of an interval is bounded.
@@ -308,14 +312,14 @@ class Organiser:
     def _request(self, origin: str, direct: float, now_us: int) -> LinkRequest | None:
         known = self._known.get(origin)
         own_link = self.links.get(known.path[-1].broker) if known is not None else None
-        if known is None or own_link is None or self._resting:
+        if known is None or own_link is None or self.resting:
             return None
         path = known.path[::-1]
         steps = [RequestStep(self.broker, self.processing, own_link)]
         steps += [RequestStep(step.broker, step.processing, step.link_cost) for step in path[:-1]]
         steps.append(RequestStep(path[-1].broker, path[-1].processing, direct))
         costs = (0.0,) * len(steps)
-        request = LinkRequest(known.number, tuple(steps), costs, self._has_room)
+        request = LinkRequest(known.number, tuple(steps), costs, self._has_room, self.policy.name)
         return self.asked(request, None, now_us)
 
     # Consensus.
@@ -335,10 +339,12 @@ class Organiser:
         place = self._place(request, names, sender)
         following = names[place + 1] if place + 1 < len(names) else None
         own_link = self.links.get(following) if following is not None else None
+        if request.policy != self.policy.name:
+            return None  # another policy is about to be chosen everywhere
         gone = (sender is not None and sender not in self.links) or (
             following is not None and own_link is None
         )
-        if gone or self._resting or (following is None and not self._answers(request)):
+        if gone or self.resting or (following is None and not self._answers(request)):
             return None
         sample = None
         if self.traffic is not None:
@@ -370,7 +376,7 @@ class Organiser:
 
         One exchange for each news serialises those that meet here: the next is judged by the new tree.
         """
-        return request.number == self._number and self._taken < self._number
+        return request.number == self.number and self._taken < self.number
 
     def verdict(self, request: LinkRequest) -> LinkExchange | None:
         """At the target: what comes of a request that all have been asked about."""
@@ -383,7 +389,7 @@ class Organiser:
         removed = self.policy.verdict(request, allowed)
         if removed is None:
             return None
-        self._taken = self._number
+        self._taken = self.number
         return LinkExchange(tuple(step.broker for step in request.steps), removed, request.number)
 
     def exchanged(self) -> None:
@@ -392,7 +398,8 @@ class Organiser:
         self._stir()
 
     @property
-    def _resting(self) -> bool:
+    def resting(self) -> bool:
+        """Whether it takes part in nothing for a while, after an exchange."""
         return self._interval < self._rests_until
 
     @property

@@ -24,6 +24,7 @@ import msgspec
 from braid.adaptation.topology.costs import exchange_price
 from braid.adaptation.topology.cycle_traffic import CycleTraffic, Sample
 from braid.adaptation.topology.estimates import cycle_costs, indirect_costs
+from braid.adaptation.topology.settings import OTHER_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -262,6 +263,8 @@ class _ExactCycle:
 
 def policy_named(settings: TopologySettings) -> TopologyPolicy:
     """The policy that the settings ask for."""
+    if settings.policy in OTHER_POLICIES:
+        return OTHER_POLICIES[settings.policy](settings)
     if settings.policy == "exact":
         return _ExactCycle(settings)
     kinds = (_Static, _LocalMinimumTree, _LocalInterestTree, _CostAndInterest)

@@ -5,16 +5,36 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from braid.adaptation.topology.cycle_traffic import PLACES_MAX
 from braid.adaptation.topology.interest import BITS, CACHE_ENTRIES, HASHES
 from braid.errors import ConfigurationError
 
-__all__ = ["POLICIES", "TopologySettings"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from braid.adaptation.topology.policies import TopologyPolicy
+
+__all__ = ["OTHER_POLICIES", "POLICIES", "TopologySettings", "add_policy"]
 
 POLICIES = ("static", "lmst", "lmit", "ci", "exact")
 """By what a better tree is looked for: not at all; cheap links; common interest; cost and interest (the
 self-organising paper); cost and interest with the true change of cost on each cycle."""
+
+OTHER_POLICIES: dict[str, Callable[[TopologySettings], TopologyPolicy]] = {}
+"""Those that other distributions bring, by name."""
+
+
+def add_policy(name: str, made: Callable[[TopologySettings], TopologyPolicy]) -> None:
+    """Let brokers of this process look for a better tree in one more way.
+
+    Raises:
+        ConfigurationError: there is one of that name.
+    """
+    if name in POLICIES or name in OTHER_POLICIES:
+        raise ConfigurationError(f"there is a topology policy {name} already")
+    OTHER_POLICIES[name] = made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +46,12 @@ class TopologySettings:
     interval_us: int = 2_500_000
     """Between two news of a broker. Shorter: adapts sooner, and more news cross the links."""
     eta: int = 4
-    """How many links far news travel. Further: better trees to choose from, and more news."""
+    """How many links news travel. More: better trees to choose from, and more news."""
     cache_entries: int = CACHE_ENTRIES
     """Publications of local clients that are remembered; at least those of some intervals."""
     filter_bits: int = BITS
-    """The size of the filters of interest; too small, and strangers seem to share interests."""
+    """The size of the filters of interest; too small, and strangers seem to share interests. 0: each filter
+    has the size that its publications need, whatever the traffic."""
     filter_hashes: int = HASHES
     """Bits that a publication sets in such a filter."""
     processing_cost: float = -1.0
@@ -38,8 +59,8 @@ class TopologySettings:
     milliseconds of matching."""
     link_costs: tuple[str, ...] = ()
     """What a message costs on the way to another broker, whether there is a link or not: `B7=2.5`; `B7=inf`
-    where there must be none. Links that are not named are measured, in milliseconds, while they are there;
-    new ones are proposed only where a cost is named."""
+    where there must be none. Other links are measured, in milliseconds, those that are not there yet
+    by a probe of the other broker's listener."""
     degree_max: int = 0
     """Links a broker may have by exchanges; 0 for no bound. The cost model alone favours stars."""
     rest_intervals: int = 0
@@ -61,16 +82,14 @@ class TopologySettings:
     """With `exact`: other brokers that are looked at in an interval, in turn."""
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise ConfigurationError(
-                f"a topology policy is one of {', '.join(POLICIES)}; not {self.policy!r}"
-            )
+        if self.policy not in POLICIES and self.policy not in OTHER_POLICIES:
+            known = ", ".join((*POLICIES, *sorted(OTHER_POLICIES)))
+            raise ConfigurationError(f"a topology policy is one of {known}; not {self.policy!r}")
         if not 2 <= self.eta < PLACES_MAX:
             raise ConfigurationError(f"eta must be at least 2 and below {PLACES_MAX}, not {self.eta}")
         for name in (
             "interval_us",
             "cache_entries",
-            "filter_bits",
             "filter_hashes",
             "sample_entries",
             "pause_intervals_max",
@@ -80,7 +99,7 @@ class TopologySettings:
         for name in ("window_intervals", "horizon_intervals", "evaluations_max"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
-        for name in ("degree_max", "rest_intervals", "confidence_z"):
+        for name in ("filter_bits", "degree_max", "rest_intervals", "confidence_z"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} must be at least 0, not {getattr(self, name)}")
         if math.isnan(self.processing_cost) or math.isinf(self.processing_cost):

@@ -1,0 +1,291 @@
+"""Copies that this broker keeps of the logs of its neighbours.
+
+A copy holds the rows of a log under their own offsets and epochs, and what the log remembers of publishers.
+Its owner sends them piece by piece, and hears when each is on disk here. An owner that comes back without its
+log, or another process in its name, gets all of it back (`lost_logs.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from braid.broker.log_pieces import appended, checked_head, checked_rows, packed_bits, piece_of
+from braid.broker.settings import OVERTAKING_MAX
+from braid.broker.store_work import Word
+from braid.protocol.copies import CopiesTold, CopyHead, CopyKept, CopyRows, CopySafe
+from braid.protocol.duplicates import DuplicateFilter
+from braid.protocol.epochs import EpochHistory
+from braid.protocol.log import AcknowledgeLog, CreateLog, DeleteLog, DropRows, ForgetPublishers, KeepSecret
+
+if TYPE_CHECKING:
+    from braid.broker.events import LinkBegun, NeighbourGone
+    from braid.broker.log_reading import LogReading
+    from braid.broker.parties import Link
+    from braid.broker.store_work import StoreWork
+    from braid.broker.turn import Turn
+    from braid.protocol.copies import CopyBegin, CopyDrop, CopyFetch, CopyMark
+    from braid.protocol.inputs import LogRead
+    from braid.protocol.log import LogState
+
+__all__ = ["COPIES_MAX", "KeptCopies"]
+
+# Copies that are kept for one neighbour, and logs that one gives back: as many as nobody needs.
+COPIES_MAX = 10_000
+# Digests are shorter.
+SECRET_LENGTH_MAX = 256
+
+
+class _Place(NamedTuple):
+    """Which copy."""
+
+    origin: str
+    key: str
+
+
+class _Copy:
+    """The copy of one log."""
+
+    __slots__ = ("acknowledged", "began", "epochs", "first", "forgotten", "name", "next", "secret", "seen")
+
+    def __init__(self, name: str, began: CopyHead, publishers_max: int) -> None:
+        self.name = name
+        """As the store calls it."""
+        self.began = began
+        """What its owner said of the log at the beginning."""
+        self.secret = began.secret
+        self.first = self.next = began.first
+        self.acknowledged = -1
+        self.epochs = EpochHistory()
+        self.forgotten: list[str] = []
+        self.seen = DuplicateFilter(publishers_max, OVERTAKING_MAX, when_forgotten=self.forgotten.append)
+
+    @property
+    def head(self) -> CopyHead:
+        """What it is like now."""
+        began = self.began
+        return CopyHead(
+            began.key,
+            began.id,
+            began.owner,
+            began.filter,
+            began.when_full,
+            self.secret,
+            began.shard,
+            began.shards,
+            began.copies,
+            self.first,
+            self.next,
+            self.acknowledged,
+            list(self.epochs.entries),
+        )
+
+    def begins(self, head: CopyHead) -> bool:
+        """Whether all rows that are here are those of a log, which can go on where they end."""
+        if head.id != self.began.id or not head.first <= self.next <= head.next:
+            return False
+        if self.first == self.next:
+            return True
+        return EpochHistory(head.epochs).common_end(self.epochs, head.next, self.next) == self.next
+
+
+class KeptCopies:
+    """Keeps them.
+
+    Args:
+        turn: where messages go.
+        work: what is asked of the store.
+        reading: reads from the store.
+        kept: whether there is a store at all.
+        publishers_max: how many publishers are remembered of each.
+    """
+
+    def __init__(
+        self, turn: Turn, work: StoreWork, reading: LogReading, *, kept: bool, publishers_max: int
+    ) -> None:
+        self._turn = turn
+        self._work = work
+        self._reading = reading
+        self._kept = kept
+        self._publishers_max = publishers_max
+        self._copies: dict[_Place, _Copy] = {}
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def restore(self, state: LogState) -> None:
+        """Go on with a copy that the store holds."""
+        key = state.name.removeprefix(_name_of(state.origin, ""))
+        head = CopyHead(
+            key,
+            state.id,
+            state.owner,
+            state.filter_text,
+            state.when_full,
+            state.secret,
+            state.shard,
+            state.shards,
+            state.copies,
+            state.first_offset,
+            state.next_offset,
+            state.acknowledged_offset,
+            list(state.epochs),
+        )
+        copy = self._copies[_Place(state.origin, key)] = _Copy(state.name, head, self._publishers_max)
+        copy.next, copy.acknowledged = head.next, head.acknowledged
+        copy.epochs = EpochHistory(head.epochs)
+        for publisher, highest in state.highest.items():
+            recent = state.recent.get(publisher)
+            bits = None if recent is None else int.from_bytes(recent, "little")
+            copy.seen.recall(publisher, highest, bits)
+
+    # Neighbours come and go.
+
+    def link_begun(self, event: LinkBegun) -> None:
+        """A neighbour hears which of its logs are here."""
+        for place, copy in self._copies.items():
+            if place.origin == event.link.name:
+                self._turn.tell(event.link, CopyKept(copy.head))
+        self._turn.tell(event.link, CopiesTold(self._kept))
+
+    def gone(self, event: NeighbourGone) -> None:
+        """A broker is no neighbour any more: it looks for another one, and what was kept for it goes."""
+        for place in [place for place in self._copies if place.origin == event.link.name]:
+            self._end(place)
+
+    # What an owner says.
+
+    def begin(self, link: Link, message: CopyBegin) -> None:
+        """Keep a copy from now on, or go on with it."""
+        head = checked_head(message.head)
+        place = _Place(link.name, head.key)
+        copy = self._copies.get(place)
+        refusal = ""
+        if not self._kept:
+            refusal = "it keeps nothing on disk"
+        elif copy is None and sum(each.origin == link.name for each in self._copies) >= COPIES_MAX:
+            refusal = f"it keeps {COPIES_MAX:,} copies for that broker already"
+        if refusal:
+            self._turn.tell(link, CopySafe(head.key, head.id, -1, refusal))
+            return
+        if copy is not None and not copy.begins(head):
+            self._end(place)
+            copy = None
+        if copy is None:
+            copy = self._make(link.name, head)
+        self._mark(copy, head.acknowledged, head.first, head.secret)
+        self._tell_safe(link, copy)
+
+    def rows(self, link: Link, message: CopyRows) -> None:
+        """Further rows of a log."""
+        copy = self._of(link, message.key, message.id)
+        if copy is None:
+            self._turn.tell(link, CopySafe(message.key, message.id, -1))
+            return
+        if message.first == copy.next:
+            rows = checked_rows(message.rows)
+            for operation in appended(
+                copy.name, message.first, message.epoch, rows, copy.epochs, copy.seen, self._turn.now_us
+            ):
+                self._work.ask(operation)
+            if copy.forgotten:
+                self._work.ask(ForgetPublishers(copy.name, tuple(copy.forgotten)))
+                copy.forgotten.clear()
+            copy.next += len(rows)
+        self._tell_safe(link, copy)
+
+    def mark(self, link: Link, message: CopyMark) -> None:
+        """So much is acknowledged, and so much is gone."""
+        copy = self._of(link, message.key, message.id)
+        if copy is not None:
+            self._mark(copy, message.acknowledged, message.first, message.secret[:SECRET_LENGTH_MAX])
+
+    def drop(self, link: Link, message: CopyDrop) -> None:
+        """The log is no more, or is kept elsewhere."""
+        if self._of(link, message.key, message.id) is not None:
+            self._end(_Place(link.name, message.key))
+        self._work.when_safe(Word(link, CopySafe(message.key, message.id, -1)))
+
+    def fetch(self, link: Link, message: CopyFetch) -> None:
+        """The owner has lost rows, and gets them back."""
+        copy = self._of(link, message.key, message.id)
+        if copy is None or not copy.first <= message.first < copy.next:
+            self._turn.tell(link, CopySafe(message.key, message.id, -1))
+            return
+
+        then = partial(self._was_read, link, link.session, copy, message)
+        self._reading.read(copy.name, message.first, copy.next - 1, then, packed=True)
+
+    def _was_read(self, link: Link, session: int, copy: _Copy, message: CopyFetch, answer: LogRead) -> None:
+        if link.session != session or self._of(link, message.key, message.id) is not copy:
+            return
+        piece = piece_of(answer, message.first, copy.epochs, link, publisher_bytes=OVERTAKING_MAX // 8)
+        if piece is None:
+            reason = answer.error or "rows are missing"
+            self._turn.note("error", "a copy could not be read", log=copy.name, reason=reason)
+            self._turn.tell(link, CopySafe(message.key, message.id, -1, reason))
+            return
+        epoch, rows = piece
+        memory = []
+        for publisher in rows.publishers:
+            if copy.seen.highest(publisher) is not None:
+                highest, bits = copy.seen.window_of(publisher)
+                memory.append((publisher, highest, packed_bits(bits)))
+        self._turn.tell(link, CopyRows(message.key, message.id, message.first, epoch, rows, memory))
+
+    # What the store does.
+
+    def removed(self, name: str, first_offset: int) -> None:
+        """The store has removed the rows of a log before an offset."""
+        for copy in self._copies.values():
+            if copy.name == name:
+                copy.first = max(copy.first, first_offset)
+
+    def _of(self, link: Link, key: str, id: str) -> _Copy | None:
+        copy = self._copies.get(_Place(link.name, key))
+        return copy if copy is not None and copy.began.id == id else None
+
+    def _make(self, origin: str, head: CopyHead) -> _Copy:
+        name = _name_of(origin, head.key)
+        copy = self._copies[_Place(origin, head.key)] = _Copy(name, head, self._publishers_max)
+        self._work.ask(
+            CreateLog(
+                name,
+                head.owner,
+                head.filter,
+                head.when_full,
+                self._turn.now_us,
+                head.secret,
+                head.id,
+                head.shard,
+                head.shards,
+                head.copies,
+                origin,
+                head.first,
+            )
+        )
+        return copy
+
+    def _mark(self, copy: _Copy, acknowledged: int, first: int, secret: str) -> None:
+        acknowledged, first = min(acknowledged, copy.next - 1), min(first, copy.next)
+        if acknowledged > copy.acknowledged:
+            copy.acknowledged = acknowledged
+            self._work.ask(AcknowledgeLog(copy.name, acknowledged))
+        if first > copy.first:
+            copy.first = first
+            self._work.ask(DropRows(copy.name, first))
+        if secret != copy.secret:
+            copy.secret = secret
+            self._work.ask(KeepSecret(copy.name, secret))
+
+    def _end(self, place: _Place) -> None:
+        self._work.ask(DeleteLog(self._copies.pop(place).name))
+
+    def _tell_safe(self, link: Link, copy: _Copy) -> None:
+        self._work.when_safe(Word(link, CopySafe(copy.began.key, copy.began.id, copy.next)))
+
+
+def _name_of(origin: str, key: str) -> str:
+    """What the store calls a copy: no log of a broker's own begins with a slash."""
+    return f"/{quote(origin, safe='')}/{key}"
