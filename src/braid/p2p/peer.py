@@ -1,7 +1,8 @@
 """A peer as one machine: a DHT and an application that share a turn.
 
 It is driven like every machine: `handle(input, now_us) -> effects` and `next_deadline_us()`. It is told to
-begin by its first `Tick`, hears others by `Heard`, speaks by `SendTo`, and leaves politely on `Drain`.
+begin by its first `Tick`, hears others by `Heard`, speaks by `SendTo`, and leaves politely on `Drain`: that
+takes some turns, so the driver goes on with it until it says `Drained`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def peer_vocabulary(application_messages: Sequence[type[msgspec.Struct]]) -> Voc
 class Peer:
     """One member of a network without brokers."""
 
-    __slots__ = ("_begun", "_bootstrap", "_turn", "application", "dht")
+    __slots__ = ("_begun", "_bootstrap", "_leaving", "_said_goodbye", "_turn", "application", "dht")
 
     def __init__(
         self, turn: Turn, dht: Dht, application: Application, bootstrap: Sequence[Address] = ()
@@ -65,6 +66,8 @@ class Peer:
         self.application = application
         self._bootstrap = tuple(bootstrap)
         self._begun = False
+        self._leaving = False
+        self._said_goodbye = False
         dht.start(application)
 
     @classmethod
@@ -78,7 +81,6 @@ class Peer:
         """Take in what happened and say what is to be done, in order."""
         dht = self.dht
         turn = self._turn
-        ending = False
         if isinstance(stimulus, Heard):
             sender = stimulus.sender
             for message in stimulus.messages:
@@ -90,9 +92,7 @@ class Peer:
                         f"a {type(message).__name__} of {sender} makes no sense: {error!r}"
                     ) from error
         elif isinstance(stimulus, Drain):
-            self.application.leaving(now_us)
-            dht.leave(now_us)
-            ending = True
+            self._leaving = True
         elif not self._begun:
             self._begun = True
             dht.join(self._bootstrap, now_us)
@@ -101,10 +101,24 @@ class Peer:
             self.application.tick(now_us)
         if turn.deliveries:
             self._deliver(now_us)
+        if not self._leaving:
+            return turn.effects()
+        gone = self._leave(now_us)
         effects = turn.effects()
-        if ending:
+        if gone:
             effects.append(Drained())
         return effects
+
+    def _leave(self, now_us: int) -> bool:
+        """Go on leaving; whether this was the last turn."""
+        application = self.application
+        if not self._said_goodbye and application.leaving(now_us):
+            self._said_goodbye = True
+            self.dht.leave(now_us)
+        gone = self._said_goodbye and application.parting(now_us)
+        if self._turn.deliveries:
+            self._deliver(now_us)
+        return gone and self.dht.is_quiet
 
     def complete(self, now_us: int) -> list[Effect]:
         """What calls from outside, such as those of a user of the application, have led to."""

@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from braid.p2p.dht.identifiers import Key
     from braid.p2p.schema import Dimension, NetworkSchema
 
-__all__ = ["Box", "Space", "Spaces", "box_within", "boxes_meet"]
+__all__ = ["GATHERED", "Box", "Space", "Spaces", "box_within", "boxes_meet", "name_of"]
 
 Box: TypeAlias = tuple[int, ...]
 """The first and the last place on each axis of a space, one pair after the other."""
 
 DIMENSIONS_MAX = 256
+# The name of the space in which peers tell gateways what they want. It has no axes and no publications.
+GATHERED = "*"
 
 
 class Space:
     """Some attributes as axes."""
 
-    __slots__ = ("_bits", "_order", "_places", "axes", "depth", "name")
+    __slots__ = ("_bits", "_order", "_places", "_schema", "_sides", "axes", "depth", "name", "root_key")
 
     def __init__(self, name: str, axes: tuple[Dimension, ...], schema: NetworkSchema) -> None:
         self.name = name
@@ -50,6 +52,10 @@ class Space:
         """Which axis halves the regions of each depth, and for the how manieth time."""
         self.depth = len(self._order)
         """How long the code of a point is."""
+        self.root_key = self.key("")
+        """Where its root belongs."""
+        self._schema = schema
+        self._sides: dict[int, Space] = {}
 
     @property
     def whole(self) -> Box:
@@ -67,6 +73,14 @@ class Space:
             else:
                 ends += schema.extent(name, kind, value)
         return tuple(ends)
+
+    def side(self, axis: int) -> Space:
+        """The space of one axis alone."""
+        side = self._sides.get(axis)
+        if side is None:
+            side = Space(name_of([self.axes[axis]]), (self.axes[axis],), self._schema)
+            self._sides[axis] = side
+        return side
 
     def enclosing(self, box: Box) -> str:
         """The code of the smallest region around a box."""
@@ -129,7 +143,7 @@ class Spaces:
 
     def of(self, axes: Iterable[Dimension]) -> Space:
         """The space of these axes."""
-        return self.named(";".join(f"{kind}={_quoted(name)}" for name, kind in sorted(axes)))
+        return self.named(name_of(axes))
 
     def named(self, name: str) -> Space:
         """The space of a name.
@@ -141,12 +155,18 @@ class Spaces:
         if space is None:
             if len(self._known) >= SPACES_KEPT_MAX:
                 self._known.clear()
-            space = self._known[name] = Space(name, _axes(name), self.schema)
+            axes = _axes(name) if name != GATHERED else ()
+            space = self._known[name] = Space(name, axes, self.schema)
         return space
 
 
 # A space is made again when it is needed; this only bounds what is remembered.
 SPACES_KEPT_MAX = 100_000
+
+
+def name_of(axes: Iterable[Dimension]) -> str:
+    """What peers call the space of these axes."""
+    return ";".join(f"{kind}={_quoted(name)}" for name, kind in sorted(axes))
 
 
 def _quoted(name: str) -> str:

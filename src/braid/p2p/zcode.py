@@ -57,6 +57,9 @@ def attribute_zcode(low: int, high: int, lower_bound: int, upper_bound: int) -> 
     Raises:
         ConfigurationError: the range or the domain is empty, or the range is not within the domain.
     """
+    for number in (low, high, lower_bound, upper_bound):
+        if not isinstance(number, int):
+            raise ConfigurationError(f"a z-code is made of whole numbers, not of {number!r}")
     if lower_bound > upper_bound:
         raise ConfigurationError(f"a domain runs from low to high, not from {lower_bound} to {upper_bound}")
     if low > high:
@@ -83,6 +86,8 @@ def attribute_zcode(low: int, high: int, lower_bound: int, upper_bound: int) -> 
 
 def interleave(zcodes: list[str]) -> str:
     """One code for a region of several attributes: a bit of each in turn, up to the end of the shortest."""
+    if isinstance(zcodes, str):
+        raise ConfigurationError(f"z-codes come as a list, one for each attribute, not as {zcodes!r}")
     for code in zcodes:
         if code.strip("01"):
             raise ConfigurationError(f"a z-code is made of 0 and 1, unlike {code!r}")

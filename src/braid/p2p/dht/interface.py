@@ -29,6 +29,8 @@ some dozens), keep the following promises.
 - `following(key)` names the peer that a message for a key would go to next from here: this peer's own
   address where it would end, None before this peer has its place. So an application can go the way of the
   keys hop by hop, and say to each peer on it in one datagram what concerns many keys.
+- `changes` counts changes of what this peer knows of others: as long as it stays, `following`, `owner` and
+  `responsible` answer as before.
 - `neighbours(count)` are the `count // 2` nearest peers before and after this one on the circle, nearest
   first, taken in turns (predecessor, successor, ...), fewer where there are not so many. If this peer dies,
   each of its keys goes to the nearest predecessor or to the nearest successor: this is where replicas
@@ -41,8 +43,9 @@ some dozens), keep the following promises.
   called; anything that is heard from it shows it.
 - `joined` is called once, when this peer has its place. Before, `route` keeps messages (up to a bound) and
   `responsible` is False for every key.
-- `leave()` says goodbye to the neighbours, who own the keys from then on. Before, `leaving` lets
-  the application hand over what it has, while `owner` and `neighbours` still answer.
+- `leave()` says goodbye to the neighbours, who own the keys from then on. Before, `leaving` is called until
+  the application has handed over what it has. After it, this peer owns no key: it passes on what still comes,
+  says goodbye to those it comes from, and `parting` is called until the application is not needed any more.
 
 **What the DHT asks of the application.** Messages are `msgspec.Struct` classes with integer tags from 200
 up (`array_like=True`), registered with `braid.p2p.peer.peer_vocabulary`. An object given to `route` or
@@ -101,8 +104,12 @@ class Application(Protocol):
         """A peer has gone, as far as can be told from here."""
         ...
 
-    def leaving(self, now_us: int) -> None:
-        """This peer is about to say goodbye: the time to hand things over."""
+    def leaving(self, now_us: int) -> bool:
+        """This peer is about to leave, called after each turn: whether everything is handed over."""
+        ...
+
+    def parting(self, now_us: int) -> bool:
+        """This peer has said goodbye, called after each turn: whether nobody needs it any more."""
         ...
 
     def tick(self, now_us: int) -> None:
@@ -152,6 +159,16 @@ class Dht(Protocol):
         """The nearest peers before and after this one on the circle."""
         ...
 
+    @property
+    def changes(self) -> int:
+        """A number that rises whenever `following`, `owner` or `responsible` may answer otherwise."""
+        ...
+
+    @property
+    def patience_us(self) -> int:
+        """How long a message may be under way, as far as this peer has seen."""
+        ...
+
     # For the peer machine.
 
     def join(self, bootstrap: Sequence[Address], now_us: int) -> None:
@@ -159,7 +176,12 @@ class Dht(Protocol):
         ...
 
     def leave(self, now_us: int) -> None:
-        """Say goodbye."""
+        """Say goodbye, and from now on only pass on."""
+        ...
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing that was sent waits to be confirmed."""
         ...
 
     def heard(self, sender: Address, message: msgspec.Struct, now_us: int) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from braid.p2p.dht.identifiers import CIRCLE
+from braid.p2p.dht.identifiers import CIRCLE, closeness, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ class LeafSet:
         "_arc_length",
         "after",
         "before",
+        "changes",
         "distances_after",
         "distances_before",
         "half",
@@ -57,6 +58,8 @@ class LeafSet:
         self.after: list[Contact] = []
         self.distances_before: list[int] = []
         self.distances_after: list[int] = []
+        self.changes = 0
+        """How often it has changed."""
         self._arc_first = 0
         self._arc_length = CIRCLE
 
@@ -165,8 +168,13 @@ class LeafSet:
             return self.before[place - 1] if place else self.own
         return None
 
+    def heir(self, number: int) -> Contact | None:
+        """Who is closest to a key without this peer, if anybody is here."""
+        return min(self.nearest(1), key=lambda each: closeness(number_of(each.id), number), default=None)
+
     def _measure(self) -> None:
         """The keys that this peer is closest to; see `identifiers.closeness` for those halfway."""
+        self.changes += 1
         if not self.before or not self.after:
             self._arc_first, self._arc_length = 0, CIRCLE
             return

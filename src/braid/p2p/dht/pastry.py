@@ -20,10 +20,8 @@ to one that is at least closer to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from braid.errors import ConfigurationError
 from braid.p2p.dht.identifiers import Contact, closeness, contact_of, number_of
 from braid.p2p.dht.leaf_set import LeafSet
 from braid.p2p.dht.messages import (
@@ -41,6 +39,7 @@ from braid.p2p.dht.messages import (
     RowRequest,
     Suspicion,
 )
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.resending import Resender
 from braid.p2p.dht.routing_table import RoutingTable
 
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from braid.p2p.dht.resending import Pending
     from braid.p2p.turn import Turn
 
-__all__ = ["Pastry", "PastrySettings"]
+__all__ = ["Pastry"]
 
 # A way has at most one hop per digit and some through neighbours; a longer one means that tables disagree.
 HOPS_MAX: Final = 48
@@ -64,55 +63,12 @@ WAITING_MAX: Final = 1_000
 DEAD_MAX: Final = 256
 # After so many times that span they are not looked for any more, either.
 SEARCHES_MAX: Final = 10
+# So many peers are told that this one has left; further ones find out.
+TOLD_MAX: Final = 10_000
 # Every so many beats carry the leaf set although nothing has changed.
 LEAVES_EVERY: Final = 12
 # So many beats after a change carry the leaf set: one may be lost.
 BEATS_AFTER_CHANGE: Final = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastrySettings:
-    """Sizes, and how patient peers are with each other."""
-
-    leaf_set: int = 16
-    """Neighbours on the circle, on both sides together."""
-    full_up_to: int = 0
-    """In a network of up to so many peers all know each other, and a message takes one hop. Peers change
-    over by themselves as the network grows and shrinks. 0: never, as in the papers."""
-    digit_bits: int = 4
-    """The `b` of the paper: bits that one hop decides. More: fewer hops, larger tables."""
-    beat_us: int | None = 5_000_000
-    """Time between beats to each nearest neighbour; None for a network in which nobody fails."""
-    silence_beats: int = 2
-    """A neighbour that was not heard for so many beats and a half is pinged."""
-    probes_per_beat: int = 1
-    """Peers of the routing table that are pinged at each beat, one after the other."""
-    timeout_us: int = 3_000_000
-    """How long an answer may take, where it is not known how far the other is."""
-    grace_us: int = 100_000
-    """By how much a confirmation may be late, beyond twice the round trip time, before a message is sent
-    again. Higher: busy peers are less often taken for dead, lost messages come later."""
-    tries: int = 3
-    """So many unanswered pings or unconfirmed messages mean that a peer is dead."""
-    forget_us: int = 60_000_000
-    """How long news of others are not believed when they name a peer that did not answer."""
-    acknowledged: bool = False
-    """Whether each hop confirms what it gets. Costs a message for each; loses nothing to lost datagrams."""
-
-    def __post_init__(self) -> None:
-        if self.leaf_set < 2 or self.leaf_set % 2:
-            raise ConfigurationError(f"pastry: leaf_set is an even number from 2 up, not {self.leaf_set}")
-        if self.full_up_to < 0:
-            raise ConfigurationError(f"pastry: full_up_to is at least 0, not {self.full_up_to}")
-        if self.digit_bits not in (1, 2, 4, 8):
-            raise ConfigurationError(f"pastry: digit_bits is 1, 2, 4 or 8, not {self.digit_bits}")
-        for name in ("silence_beats", "timeout_us", "grace_us", "tries", "forget_us"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"pastry: {name} is at least 1, not {getattr(self, name)}")
-        if self.beat_us is not None and self.beat_us < 1:
-            raise ConfigurationError(f"pastry: beat_us is at least 1 (or None), not {self.beat_us}")
-        if self.probes_per_beat < 0:
-            raise ConfigurationError(f"pastry: probes_per_beat is at least 0, not {self.probes_per_beat}")
 
 
 class Pastry:
@@ -127,6 +83,7 @@ class Pastry:
         "_joined",
         "_next_beat_us",
         "_number",
+        "_parted",
         "_pings",
         "_placed",
         "_resender",
@@ -172,6 +129,8 @@ class Pastry:
         self._dead: dict[Address, int] = {}
         """Peers that did not answer, and until when they are not believed to live when others say so."""
         self._waiting: list[tuple[Key, msgspec.Struct]] = []
+        self._parted: dict[Address, None] | None = None
+        """Once this peer has said goodbye: to whom."""
 
     def start(self, application: Application) -> None:
         """Name the application."""
@@ -195,6 +154,11 @@ class Pastry:
 
     def send(self, address: Address, message: msgspec.Struct, now_us: int) -> None:
         """Take a message to the peer at an address."""
+        self._send(address, message, now_us)
+
+    def _send(self, address: Address, message: msgspec.Struct, now_us: int) -> None:
+        if self._parted is not None:
+            self._say_goodbye(address)
         if self._resender is None or address == self.own.address:
             self._turn.send(address, message)
         else:
@@ -202,15 +166,26 @@ class Pastry:
 
     def responsible(self, key: Key) -> bool:
         """Whether this peer is the owner of a key, as far as it knows."""
-        return self._joined and self.leaves.responsible(number_of(key))
+        return self._joined and self._parted is None and self.leaves.responsible(number_of(key))
 
     def owner(self, key: Key) -> Contact | None:
         """The owner of a key, if it is this peer or in its leaf set."""
-        return self.leaves.owner(number_of(key)) if self._joined else None
+        return self._owner(number_of(key)) if self._joined else None
+
+    def _owner(self, number: int) -> Contact | None:
+        owner = self.leaves.owner(number)
+        if self._parted is not None and owner is self.own:
+            return self.leaves.heir(number) or owner
+        return owner
 
     def following(self, key: Key) -> Address | None:
         """The next peer on the way to a key."""
         return (self._following(number_of(key)) or self.own.address) if self._joined else None
+
+    @property
+    def changes(self) -> int:
+        """Rises with every change of the leaf set, of the routing table and of this peer's own place."""
+        return self.leaves.changes + self.table.changes + self._joined + (self._parted is not None)
 
     def neighbours(self, count: int) -> list[Contact]:
         """The nearest peers before and after this one on the circle, at most the leaf set."""
@@ -228,13 +203,29 @@ class Pastry:
 
     def leave(self, now_us: int) -> None:
         """Tell the neighbours, who tell nobody: it is they who own the keys now."""
+        self._parted = {self.own.address: None}
         if self._joined:
-            goodbye = Goodbye([contact.address for contact in self.leaves])
             for contact in self.leaves:
-                self._turn.send(contact.address, goodbye)
-        self._joined = False
+                self._say_goodbye(contact.address)
         self._next_beat_us = self._retry_us = None
         self._pings.clear()
+
+    def _say_goodbye(self, address: Address, *, again: bool = False) -> None:
+        """A peer that still takes this one for a member learns better."""
+        assert self._parted is not None
+        if again or (address not in self._parted and len(self._parted) < TOLD_MAX):
+            self._parted[address] = None
+            self._turn.send(address, Goodbye([contact.address for contact in self.leaves]))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing that was sent waits to be confirmed."""
+        return self._resender is None or self._resender.is_idle
+
+    @property
+    def patience_us(self) -> int:
+        """How long a message may be under way."""
+        return self._settings.timeout_us if self._resender is None else self._resender.patience_us
 
     def heard(self, sender: Address, message: msgspec.Struct, now_us: int) -> bool:
         """Take in a message; False if it is one for the application."""
@@ -246,6 +237,15 @@ class Pastry:
             elif not self._resender.heard(sender, message):
                 return True
             message = message.message
+        if self._parted is not None:
+            if type(message) in _HANDLERS:
+                if type(message) is Goodbye:
+                    self._on_goodbye(sender, message, now_us)
+                elif type(message) is Ping:
+                    self._say_goodbye(sender, again=True)
+                return True
+            if type(message) is not Confirmed:
+                self._say_goodbye(sender)
         if isinstance(message, Routed):
             if self._joined or len(self._waiting) >= WAITING_MAX:
                 self._pass_on(message.key, message.message, sender, message.hops + 1, now_us)
@@ -300,15 +300,12 @@ class Pastry:
         passed = self._application.forward(key, message, sender, following, now_us)
         if passed is None:
             return
-        if self._resender is None:
-            self._turn.send(following, Routed(key, passed, hops))
-        else:
-            self._resender.send(following, Routed(key, passed, hops), now_us)
+        self._send(following, Routed(key, passed, hops), now_us)
 
     def _following(self, number: int) -> Address | None:
         """The next peer on the way to a key, or None if it ends here."""
         leaves = self.leaves
-        owner = leaves.owner(number)
+        owner = self._owner(number)
         if owner is not None:
             return None if owner is leaves.own else owner.address
         entry = self.table.get(number)
@@ -429,9 +426,10 @@ class Pastry:
         if len(self._dead) > DEAD_MAX:
             del self._dead[next(iter(self._dead))]
         was_nearest = contact in self.leaves.nearest(1)
-        if not self._forget(contact, now_us):
-            return
+        known = self._forget(contact, now_us)
         if not polite:
+            if not known:
+                return
             self._turn.note("info", "peer failed", address=address)
             if was_nearest and self._joined:
                 for each in self.leaves:
@@ -459,6 +457,8 @@ class Pastry:
 
     def _repair_leaves(self, now_us: int) -> None:
         """Ask the far ends of the leaf set for theirs, and everybody in it for a sign of life."""
+        if self._parted is not None:
+            return  # who hears a question like that takes this peer for a member again
         for side in (self.leaves.before, self.leaves.after):
             if side:
                 around = [each.address for each in self.leaves]

@@ -124,6 +124,16 @@ class Resender:
         self._times.pop(address, None)
         return [self._pending.pop(number) for number in numbers]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is confirmed or given up."""
+        return not self._pending
+
+    @property
+    def patience_us(self) -> int:
+        """How long a confirmation has taken at most, of late, and some more."""
+        return max(self._times.values(), default=self._timeout_us) + self._grace_us
+
     def next_deadline_us(self) -> int | None:
         """When `overdue` is to be asked."""
         due, pending = self._due, self._pending

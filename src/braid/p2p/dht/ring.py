@@ -78,11 +78,13 @@ class Ring:
     __slots__ = (
         "_application",
         "_bootstrap",
+        "_changes",
         "_contacts",
         "_deadline_us",
         "_joined",
         "_known",
         "_numbers",
+        "_parted",
         "_resender",
         "_settings",
         "_silence",
@@ -109,7 +111,11 @@ class Ring:
         """The places of living members, in order."""
         self._contacts: list[Contact] = []
         """Those members, in the same order."""
+        self._changes = 0
+        """How often the members have changed."""
         self._joined = False
+        self._parted = False
+        """Whether this peer has said goodbye; it is no member for itself, either."""
         self._bootstrap: tuple[Address, ...] = ()
         self._tries = 0
         self._deadline_us: int | None = None
@@ -153,6 +159,11 @@ class Ring:
         """The owner of a key is one hop away."""
         return self._owner(key).address if self._joined else None
 
+    @property
+    def changes(self) -> int:
+        """Rises with every change of the members."""
+        return self._changes + self._joined + self._parted
+
     def neighbours(self, count: int) -> list[Contact]:
         """The nearest peers before and after this one on the circle."""
         size = len(self._contacts)
@@ -162,7 +173,7 @@ class Ring:
         found: dict[Contact, None] = {}
         for step in range(1, min(count // 2, size - 1) + 1):
             found[self._contacts[(place - step) % size]] = None
-            found[self._contacts[(place + step) % size]] = None
+            found[self._contacts[(place + step - self._parted) % size]] = None
         return list(found)
 
     # For the peer machine.
@@ -178,13 +189,23 @@ class Ring:
     def leave(self, now_us: int) -> None:
         """Tell everybody."""
         word = self._known.get(self.own.address)
-        if self._joined and word is not None:
-            gone = RingMembers([word._replace(alive=False)], polite=True)
-            for contact in self._contacts:
-                if contact != self.own:
-                    self._turn.send(contact.address, gone)
-        self._joined = False
         self._deadline_us = None
+        if self._joined and word is not None:
+            self._parted = True
+            gone = word._replace(alive=False)
+            self._known[gone.address] = gone
+            self._place(gone)
+            self._tell(RingMembers([gone], polite=True))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing that was sent waits to be confirmed."""
+        return self._resender is None or self._resender.is_idle
+
+    @property
+    def patience_us(self) -> int:
+        """How long a message may be under way."""
+        return self._settings.timeout_us if self._resender is None else self._resender.patience_us
 
     def heard(self, sender: Address, message: msgspec.Struct, now_us: int) -> bool:
         """Take in a message; False if it is one for the application."""
@@ -197,6 +218,8 @@ class Ring:
             message = message.message
         if isinstance(message, Routed):
             self._pass_on(message.key, message.message, sender, message.hops + 1, now_us)
+        elif self._parted and isinstance(message, RingPing | RingPong | RingJoin):
+            self._turn.send(sender, RingMembers([self._known[self.own.address]], polite=True))
         elif isinstance(message, RingPing):
             self._turn.send(sender, RingPong(self._digest()))
             self._compare(sender, message.digest)
@@ -316,7 +339,7 @@ class Ring:
                 for each in news.members:
                     self._place(each)
                 self._become(word, now_us)
-        elif before is not None and word.rank > before.rank:
+        elif before is not None and word.rank > before.rank and not self._parted:
             mine = Member(word.address, word.life + (not word.alive))
             self._known[word.address] = mine
             if not word.alive:
@@ -365,6 +388,7 @@ class Ring:
         return blake2b(words.encode(), digest_size=8).digest()
 
     def _place(self, word: Member) -> None:
+        self._changes += 1
         contact = contact_of(word.address)
         number = number_of(contact.id)
         place = bisect_left(self._numbers, number)

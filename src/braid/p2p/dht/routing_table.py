@@ -27,7 +27,7 @@ _BITS: Final = 8 * KEY_BYTES
 class RoutingTable:
     """Rows of slots, made as they are needed."""
 
-    __slots__ = ("_number", "_rows", "_times", "digit_bits")
+    __slots__ = ("_number", "_rows", "_times", "changes", "digit_bits")
 
     def __init__(self, number: int, digit_bits: int = 4) -> None:
         self._number = number
@@ -35,10 +35,13 @@ class RoutingTable:
         self._rows: list[list[Contact | None]] = []
         self._times: list[array[int]] = []
         """Round trip times in microseconds, or `UNMEASURED`."""
+        self.changes = 0
+        """How often a slot has got another peer, or lost one."""
 
     def fill(self, rows: list[list[Contact | None]], times: list[array[int]]) -> None:
         """Take over whole rows at once, with the round trip times to the peers in them."""
         self._rows, self._times = rows, times
+        self.changes += 1
 
     def row_of(self, number: int) -> int:
         """How many digits an identifier (not this peer's own) has in common with this peer's."""
@@ -83,6 +86,7 @@ class RoutingTable:
         if present == contact:
             self._times[row][digit] = min(time_us, UNMEASURED)
             return False
+        self.changes += 1
         self._rows[row][digit] = contact
         self._times[row][digit] = min(time_us, UNMEASURED)
         return True
@@ -98,6 +102,7 @@ class RoutingTable:
         digit = self._digit(number, row)
         if self._rows[row][digit] != contact:
             return None
+        self.changes += 1
         self._rows[row][digit] = None
         self._times[row][digit] = UNMEASURED
         return row

@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 from braid.errors import BraidError, ConfigurationError
 from braid.language.publication import Publication, checked_attributes
 from braid.language.values import Range
+from braid.p2p.dmm.confirming import Confirming
 from braid.p2p.dmm.finding import Finding
+from braid.p2p.dmm.gathering import Gathering
 from braid.p2p.dmm.holding import Holding
 from braid.p2p.dmm.interests import CATCH_ALL, Interests
 from braid.p2p.dmm.messages import (
@@ -36,10 +38,12 @@ from braid.p2p.dmm.messages import (
     Beacon,
     Content,
     Enter,
-    Entry,
     Find,
+    Gateway,
+    Gathered,
     Gone,
     Idle,
+    Installed,
     InUse,
     Load,
     Merge,
@@ -53,9 +57,12 @@ from braid.p2p.dmm.messages import (
     Wanted,
 )
 from braid.p2p.dmm.multicasting import OWN, Multicasting
+from braid.p2p.dmm.parting import Parting
+from braid.p2p.dmm.regions import State
 from braid.p2p.dmm.replicas import Replicas
 from braid.p2p.dmm.settings import DmmSettings
-from braid.p2p.dmm.site import Arrival, Site
+from braid.p2p.dmm.site import Site
+from braid.p2p.dmm.subscribing import Subscribing
 from braid.protocol.effects import Delivery
 from braid.protocol.publisher_names import EPOCH_FIRST, publisher_and_epoch, whole_name
 
@@ -67,6 +74,7 @@ if TYPE_CHECKING:
     from braid.language.filters import Filter
     from braid.p2p.dht.identifiers import Address, Key
     from braid.p2p.dht.interface import Dht
+    from braid.p2p.dmm.arrivals import Arrival
     from braid.p2p.turn import Turn
 
 __all__ = ["Dmm"]
@@ -84,7 +92,9 @@ class Dmm:
         "_epoch",
         "_move_us",
         "_own",
+        "_parting",
         "_sequence",
+        "_subscribing",
         "site",
     )
 
@@ -109,14 +119,18 @@ class Dmm:
         """
         settings = settings or DmmSettings()
         self.site = site = Site(turn, dht, settings, interests or Interests(settings))
+        site.confirming = Confirming(site)
         site.multicasting = Multicasting(site)
         site.holding = Holding(site)
         site.finding = Finding(site)
         site.replicas = Replicas(site)
+        site.gathering = Gathering(site)
         site.give = self._give
         self._epoch = epoch
         self._sequence = 0
         self._own: dict[str, Filter] = {}
+        self._parting = Parting(site)
+        self._subscribing = Subscribing(site)
         self._beacon_us: int | None = None
         """When bundles are to be confirmed."""
         self._confirm_us: int | None = None
@@ -126,15 +140,25 @@ class Dmm:
 
     # For the user of this peer.
 
-    def subscribe(self, key: str, wanted: Filter, now_us: int) -> None:
-        """From now on, ask for what satisfies a filter. A subscription of this key is replaced."""
-        if key in self._own:
+    def subscribe(self, key: str, wanted: Filter, now_us: int, *, confirm: bool = False) -> None:
+        """From now on, ask for what satisfies a filter. A subscription of this key is replaced.
+
+        With `confirm`, `take_installed` names the key once every publication that satisfies the filter comes
+        here, whoever publishes it from then on. It costs an answer for each message on the way.
+        """
+        before = self._own.get(key)
+        if before is not None and before.text != wanted.text:
             self.unsubscribe(key, now_us)
         self._own[key] = wanted
-        for number, place in enumerate(self.site.interests.of(wanted.text).places):
-            entry = Entry(f"{self.site.address}/{key}#{number}", wanted.text, number)
-            self.site.multicasting.want(place.space, OWN, (entry,), (), now_us)
+        if confirm:
+            self._subscribing.begin(key, wanted, now_us)
+        else:
+            self._subscribing.ask(key, wanted, None, now_us)
         self._wake(now_us)
+
+    def take_installed(self) -> list[str]:
+        """The keys of subscriptions that are installed since the last call, and were to be confirmed."""
+        return self._subscribing.take_installed()
 
     def unsubscribe(self, key: str, now_us: int) -> None:
         """Ask for it no more; from now on there is no delivery for this key.
@@ -145,9 +169,11 @@ class Dmm:
         wanted = self._own.pop(key, None)
         if wanted is None:
             raise ConfigurationError(f"there is no subscription {key!r} at {self.site.address}")
+        self._subscribing.forget(key)
         for number, place in enumerate(self.site.interests.of(wanted.text).places):
             name = f"{self.site.address}/{key}#{number}"
             self.site.multicasting.want(place.space, OWN, (), (name,), now_us)
+        self.site.gathering.withdraw(key, wanted, now_us)
 
     @property
     def subscriptions(self) -> Mapping[str, Filter]:
@@ -189,6 +215,25 @@ class Dmm:
         self._wake(now_us)
         return content
 
+    # For a gateway.
+
+    def gather(self) -> None:
+        """Be told what all peers together subscribe to."""
+        self.site.gathering.begin()
+
+    def take_wanted(self) -> list[str] | None:
+        """That, as texts of filters; None if it has not changed since the last call."""
+        return self.site.gathering.take_wanted()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits until the brokers know of it (`answer_wanted`)."""
+        return self.site.gathering.is_asked
+
+    def answer_wanted(self, now_us: int) -> None:
+        """The brokers know."""
+        self.site.gathering.answer_all(now_us)
+
     def statistics(self) -> dict[str, int]:
         """What this peer holds: entries on the way of others, and entries in regions."""
         holding, trees = self.site.holding, self.site.multicasting.trees
@@ -198,6 +243,17 @@ class Dmm:
             "leaf_entries": sum(region.size for region in holding.regions.values()),
             "trees": len(trees),
             "regions": len(holding.regions),
+            "matched": holding.matched,
+        }
+
+    def indexed(self) -> set[str]:
+        """The names of the entries that this peer matches publications with."""
+        return {
+            name
+            for region in self.site.holding.regions.values()
+            if region.state is State.LEAF
+            for bundle in region.bundles.values()
+            for name in bundle.entries
         }
 
     # Upcalls of the DHT.
@@ -221,10 +277,11 @@ class Dmm:
             self._guarded(sender, message, now_us, routed=False)
             return
         handler = _HANDLERS.get(type(message))
-        if handler is None:
+        if handler is None or (self._parting.has_parted and type(message) in _FOR_MEMBERS):
             return
         try:
-            self._require_regions(message)
+            if type(message) in _WITH_REGIONS:
+                self._require_regions(message)
             handler(self.site, sender, message, now_us)
         except BraidError as error:
             self._leave_out(sender, error)
@@ -267,12 +324,15 @@ class Dmm:
     def joined(self, now_us: int) -> None:
         """This peer has its place: what was asked for before goes out now."""
         self.site.holding.moving.joined(now_us)
+        self.site.gathering.joined(now_us)
         self.site.multicasting.tell_again(now_us)
         self._wake(now_us)
 
     def ownership_changed(self, now_us: int) -> None:
         """Other keys than before belong to this peer."""
         site = self.site
+        if self._parting.has_parted:
+            return
         site.holding.moving.ownership_changed(now_us)
         site.multicasting.tell_again(now_us)
         site.finding.break_promises(now_us)
@@ -280,24 +340,33 @@ class Dmm:
         self._wake(now_us)
 
     def peer_failed(self, address: Address, now_us: int, *, polite: bool) -> None:
-        """A peer has gone."""
+        """A peer has gone; a polite one is still there for a while, and takes back what it has asked for
+        itself."""
         site = self.site
-        for region in list(site.holding.regions.values()):
-            site.holding.drop(region, address, now_us)
-        site.multicasting.peer_failed(address, now_us)
+        if not polite:
+            for region in list(site.holding.regions.values()):
+                site.holding.drop(region, address, now_us)
+        site.holding.moving.peer_failed(address, now_us)
         site.finding.forget_all_at(address)
+        site.gathering.forget(address)
         site.replicas.peer_failed(address, now_us, polite=polite)
+        if not self._parting.has_parted:
+            site.multicasting.peer_failed(address, now_us, polite=polite)
         self._wake(now_us)
 
-    def leaving(self, now_us: int) -> None:
-        """This peer is about to say goodbye: its tables go to those who will own them, and its children are
-        told to ask others."""
-        site = self.site
-        site.multicasting.leaving(site.holding.moving.heirs(), now_us)
-        site.holding.moving.leaving(now_us)
-        word = Resend(site.address)
-        for child in sorted((site.holding.children | site.multicasting.children) - {site.address}):
-            site.dht.send(child, word, now_us)
+    def leaving(self, now_us: int) -> bool:
+        """This peer is to leave: what it has goes to those who will own it. Whether that is done."""
+        for key in list(self._own):
+            self.unsubscribe(key, now_us)
+        done = self._parting.hand_over(now_us)
+        self._wake(now_us)
+        return done
+
+    def parting(self, now_us: int) -> bool:
+        """This peer has said goodbye; those who asked it ask others. Whether nobody needs it any more."""
+        done = self._parting.part(now_us)
+        self._wake(now_us)
+        return done
 
     # Time.
 
@@ -314,24 +383,46 @@ class Dmm:
             site.finding.forget_old(now_us)
         if self._beacon_us is not None and now_us >= self._beacon_us:
             self._beacon_us = None
-            site.multicasting.beacon(now_us)
-            site.holding.beacon(now_us)
+            if not self._parting.has_parted:
+                site.gathering.summarise(now_us)
+                site.multicasting.beacon(now_us)
+                site.holding.beacon(now_us)
+        if self._parting.has_parted:
+            # Its neighbours need nothing of it any more.
+            site.replicas.due_us = site.gathering.due_us = None
         site.replicas.tick(now_us)
         site.finding.tick(now_us)
+        site.gathering.tick(now_us)
+        self._subscribing.tick(now_us)
         self._wake(now_us)
 
     def next_deadline_us(self) -> int | None:
         """When something is due."""
         due_us = self._beacon_us
         replicas, finding = self.site.replicas, self.site.finding
-        for other_us in (self._confirm_us, self._move_us, replicas.due_us, finding.due_us):
+        for other_us in (
+            self._confirm_us, self._move_us, replicas.due_us, finding.due_us,
+            self._parting.due_us, self._subscribing.due_us, self.site.gathering.due_us,
+        ):  # fmt: skip
             if other_us is not None and (due_us is None or other_us < due_us):
                 due_us = other_us
         return due_us
 
+    def _take_answers(self, now_us: int) -> None:
+        """Requests of this peer itself have been answered."""
+        answered = self.site.confirming.settled
+        while answered:
+            request = answered.pop()
+            if request.key:
+                self._subscribing.settled(request.number, request.key, not request.failed, now_us)
+            else:
+                self._parting.settled(request.number, not request.failed, now_us)
+
     def _wake(self, now_us: int) -> None:
         """Set the alarms that are needed and not set."""
         site, settings = self.site, self.site.settings
+        if site.confirming.settled:
+            self._take_answers(now_us)
         if self._beacon_us is None and (site.multicasting.trees or site.holding.regions):
             self._beacon_us = now_us + settings.beacon_us
         if self._confirm_us is None and (site.holding.regions or site.finding.remembers):
@@ -342,7 +433,7 @@ class Dmm:
     def _give(self, arrival: Arrival) -> None:
         """Deliver a publication to all subscriptions of this peer that it satisfies, once."""
         content = arrival.content
-        if not self.site.repeats.is_new((content.publisher, content.sequence)):
+        if not self.site.repeats.is_new(arrival.mark(None)):
             return
         of, attributes = self.site.interests.of, arrival.attributes
         keys = tuple(
@@ -365,10 +456,17 @@ class Dmm:
 
 
 def _on_resend(site: Site, sender: Address, message: Resend, now_us: int) -> None:
-    """A peer that this one told something has died or left."""
-    if message.address != site.address:
-        site.multicasting.peer_failed(message.address, now_us)
-        site.finding.forget_all_at(message.address)
+    """A peer that this one told something has died or is leaving."""
+    if message.address == site.address:
+        return
+    polite = message.address == sender
+    site.multicasting.peer_failed(message.address, now_us, polite=polite)
+    site.finding.forget_all_at(message.address)
+    if polite:
+        request = site.confirming.begin(sender, message.request)
+        site.multicasting.are_installed(message.spaces, request, now_us)
+        site.confirming.end(request, now_us)
+    else:
         site.holding.report_to(message.address, now_us)
 
 
@@ -384,6 +482,8 @@ _NAMES_ONE: Final = {
     Update: "code",
 }
 """Messages that name a region, and the field that has its code."""
+
+_WITH_REGIONS: Final = frozenset((*_NAMES_ONE, Active, Gone, Wanted, Beacon))
 
 _HANDLERS: dict[type, Callable[[Site, Address, Any, int], None]] = {
     Update: lambda site, *rest: site.multicasting.on_update(*rest),
@@ -403,4 +503,12 @@ _HANDLERS: dict[type, Callable[[Site, Address, Any, int], None]] = {
     Arrived: lambda site, *rest: site.finding.on_arrived(*rest),
     Replica: lambda site, *rest: site.replicas.on_replica(*rest),
     Resend: _on_resend,
+    Installed: lambda site, *rest: site.confirming.on_installed(*rest),
+    Gateway: lambda site, *rest: site.gathering.on_gateway(*rest),
+    Gathered: lambda site, *rest: site.gathering.on_gathered(*rest),
 }
+
+_FOR_MEMBERS: Final = frozenset(
+    (Active, Beacon, Enter, Load, Merge, Replica, Resend, Retire, Table, Update, Wanted)
+)
+"""What a peer that has said goodbye does not take in any more; who says it hears the goodbye in turn."""

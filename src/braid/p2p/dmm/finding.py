@@ -25,9 +25,11 @@ from braid.p2p.space import boxes_meet
 
 if TYPE_CHECKING:
     from braid.p2p.dht.identifiers import Address
+    from braid.p2p.dmm.arrivals import Arrival
+    from braid.p2p.dmm.confirming import Request
     from braid.p2p.dmm.messages import Content
     from braid.p2p.dmm.regions import Region
-    from braid.p2p.dmm.site import Arrival, Site
+    from braid.p2p.dmm.site import Site
     from braid.p2p.space import Box, Space
 
 __all__ = ["Finding"]
@@ -63,7 +65,7 @@ class Waiting:
 class Finding:
     """The publications of one peer and those that come to it on their way."""
 
-    __slots__ = ("_cache", "_idle", "_promises", "_site", "_waiting", "due_us")
+    __slots__ = ("_cache", "_idle", "_lengths", "_promises", "_site", "_told", "_used", "_waiting", "due_us")
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -73,6 +75,12 @@ class Finding:
         """Spaces of which nobody wants anything, and until when that is believed."""
         self._promises: dict[str, dict[Address, int]] = {}
         """By unused space, who is to be told when it is used, and until when."""
+        self._lengths: dict[str, int] = {}
+        """By space, how long the code of the latest region was in which a publication arrived."""
+        self._told: set[str] = set()
+        """Those of them of which all have been told."""
+        self._used: dict[str, int] = {}
+        """Spaces that have come into use, and until when news that they are idle are older than that."""
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self.due_us: int | None = None
         """When something may have to be sent again."""
@@ -101,11 +109,14 @@ class Finding:
             self._look_up(space, find, self._first_length(space.name, target), now_us)
 
     def _first_length(self, name: str, target: str) -> int:
-        if self._site.settings.lookup == "climb":
-            return len(target)
+        if self._site.settings.lookup != "search":
+            return len(target) if self._site.settings.lookup == "climb" else 0
         known = self._cache.get(name)
-        guess = max(map(len, known)) if known else LENGTH_FIRST
-        return min(guess, len(target))
+        if known:
+            return min(max(map(len, known)), len(target))
+        # Who is told where its publications arrive asks the root of a space once, and knows better then.
+        first = 0 if self._site.settings.acknowledged else LENGTH_FIRST
+        return min(self._lengths.get(name, first), len(target))
 
     def go_on(self, region: Region, arrival: Arrival, now_us: int) -> None:
         """A publication has come to a region that is not active any more: look for those that are."""
@@ -258,37 +269,65 @@ class Finding:
 
     def _tell_idle(self, space: Space, find: Find, now_us: int) -> None:
         site = self._site
-        if site.replicas.unexpected(space.key(""), now_us):
+        if site.replicas.unexpected(space.root_key, now_us):
             region = site.holding.moving.recover(space, "", now_us)
             self._arrive(region, "", find, now_us)
             return
         self._tell_origin(find, "", now_us)
+        if site.leaving:
+            return
         promises = self._promises.setdefault(space.name, {})
         if find.origin and len(promises) < PROMISES_MAX and len(self._promises) < SPACES_MAX:
             promises[find.origin] = now_us + site.settings.cache_expiry_us
+            self._told.discard(space.name)
             site.say(find.origin, Idle(space.name), now_us)
 
-    def in_use(self, name: str, now_us: int) -> None:
-        """A space has its first entries: those who were told otherwise are told."""
-        for address, until_us in self._promises.pop(name, {}).items():
-            if until_us > now_us:
-                self._site.say(address, InUse(name), now_us)
+    def in_use(
+        self, name: str, now_us: int, request: Request | None = None, former: Address | None = None
+    ) -> None:
+        """A space has its first entries: those who were told otherwise are told, also by its former owner.
+
+        They are told once, and with every request again as long as they might rely on it, for an answer may
+        be missing.
+        """
+        site = self._site
+        if name in self._promises and (request is not None or name not in self._told):
+            self._told.add(name)
+            for address, until_us in self._promises[name].items():
+                if until_us > now_us:
+                    site.say(address, InUse(name, site.confirming.part(request, now_us)), now_us)
+        if request is not None and former is not None:
+            site.say(former, InUse(name, site.confirming.part(request, now_us)), now_us)
 
     def break_promises(self, now_us: int) -> None:
         """Roots that belong to others now: those who rely on this peer are told to ask again."""
         for name in list(self._promises):
-            if not self._site.dht.responsible(self._site.interests.spaces.named(name).key("")):
+            if not self._site.dht.responsible(self._site.interests.spaces.named(name).root_key):
                 self.in_use(name, now_us)
+
+    def end_promises(self, request: Request, now_us: int) -> None:
+        """This peer leaves: all who rely on it are told to ask again."""
+        for name in list(self._promises):
+            self.in_use(name, now_us, request)
 
     def on_idle(self, sender: Address, message: Idle, now_us: int) -> None:
         """Nobody wants anything of a space."""
-        if len(self._idle) < SPACES_MAX:
+        if len(self._idle) < SPACES_MAX and self._used.get(message.space, 0) <= now_us:
             # A little shorter than what was promised: the word was on its way for some time.
             self._idle[message.space] = now_us + self._site.settings.cache_expiry_us * 2 // 3
 
     def on_in_use(self, sender: Address, message: InUse, now_us: int) -> None:
         """A space is used after all."""
+        site = self._site
         self._idle.pop(message.space, None)
+        if len(self._used) < SPACES_MAX:
+            self._used[message.space] = now_us + site.settings.cache_expiry_us // 3
+        request = site.confirming.begin(sender, message.request)
+        self.in_use(message.space, now_us, request)
+        # Two peers that have promised it to each other are not to tell each other for ever.
+        self._promises.pop(message.space, None)
+        self._told.discard(message.space)
+        site.confirming.end(request, now_us)
 
     # What is remembered.
 
@@ -339,11 +378,18 @@ class Finding:
                 del promises[address]
             if not promises:
                 del self._promises[name]
+                self._told.discard(name)
+        self._used = {name: until_us for name, until_us in self._used.items() if until_us > now_us}
+
+    @property
+    def waits(self) -> bool:
+        """Whether a publication of this peer has not arrived everywhere."""
+        return bool(self._waiting)
 
     @property
     def remembers(self) -> bool:
         """Whether anything is to be forgotten some time."""
-        return bool(self._cache or self._idle or self._promises)
+        return bool(self._cache or self._idle or self._promises or self._used)
 
     # From end to end.
 
@@ -355,6 +401,8 @@ class Finding:
         if waiting is None or codes is None:
             return
         codes.add(message.code)
+        if len(self._lengths) < SPACES_MAX or message.space in self._lengths:
+            self._lengths[message.space] = len(message.code)
         space = self._site.interests.spaces.named(message.space)
         if self._is_everywhere(space, waiting.arrival.box(space), codes):
             del waiting.arrived[message.space]

@@ -8,11 +8,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from braid.p2p.dmm.interests import has_all
+from braid.p2p.dmm.columns import Columns
+from braid.p2p.dmm.interests import GATHERED, has_all
 from braid.p2p.dmm.messages import Active, Enter, Entry, Gone, Load, Multicast, Update, Wanted
 from braid.p2p.dmm.moving import Moving
 from braid.p2p.dmm.regions import Region, State
-from braid.p2p.dmm.tables import Bundle
+from braid.p2p.dmm.tables import Bundle, seal_of
 from braid.p2p.schema import kind_of
 from braid.p2p.space import boxes_meet
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from braid.p2p.dht.identifiers import Address
+    from braid.p2p.dmm.arrivals import Arrival
+    from braid.p2p.dmm.confirming import Request
     from braid.p2p.dmm.messages import Name
-    from braid.p2p.dmm.site import Arrival, Site
+    from braid.p2p.dmm.site import Site
     from braid.p2p.space import Space
 
 __all__ = ["Holding"]
@@ -37,31 +40,47 @@ CACHERS_MAX: Final = 10_000
 class Holding:
     """The regions of one peer."""
 
-    __slots__ = ("_site", "moving", "regions")
+    __slots__ = ("_site", "matched", "moving", "regions")
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self.regions: dict[Name, Region] = {}
+        self.matched = 0
+        """Publications that regions here have matched, each once for each region."""
         self.moving = Moving(site, self)
 
     # Entries.
 
-    def update(self, sender: Address, space: Space, message: Update, now_us: int) -> None:
+    def update(
+        self,
+        sender: Address,
+        space: Space,
+        message: Update,
+        now_us: int,
+        request: Request | None = None,
+    ) -> None:
         """A holder asks for other entries of a region, or of the root of a space, than before."""
         site = self._site
         region = self.regions.get((space.name, message.code))
         if region is None or region.state is State.MOVED:
             if message.code:
-                site.say(sender, Gone([(space.name, message.code)]), now_us)
+                self._say_gone(sender, (space.name, message.code), now_us, request)
                 return
             if not message.added:
+                if request is not None and message.digest != seal_of(message.target or sender):
+                    request.fail()  # all that the sender has asked for is lost
+                    site.say(sender, Wanted([(space.name, "")]), now_us)
                 return  # it asks for nothing, and nothing is here
             region = self.moving.begin(space, "", now_us)
         if region.state is State.INNER:
             if message.code:
-                site.say(sender, Gone([region.name]), now_us)
+                self._say_gone(sender, region.name, now_us, request)
             elif message.added:
-                self.descend(region, sender, message.target or sender, message.added, now_us)
+                target = message.target or sender
+                self.descend(region, sender, target, message.added, now_us, request=request)
+            elif request is not None and message.digest != seal_of(message.target or sender):
+                request.fail()  # it does not know of the halves yet
+                site.say(sender, Wanted([(space.name, "")]), now_us)
             return
         bundle = self._bundle_of(region, sender, now_us, message.target)
         gone = list(bundle.entries) if message.fresh else message.removed
@@ -69,9 +88,32 @@ class Holding:
         self.take_in(region, sender, message.added, now_us)
         if bundle.seal != message.digest and not message.more:
             site.say(sender, Wanted([region.name]), now_us)
+            if request is not None:
+                request.fail()
+        self.confirm_region(region, now_us, request)
         if not bundle.entries:
             region.bundles.pop(sender, None)
             self._end_if_empty(region, now_us)
+
+    def _say_gone(self, sender: Address, name: Name, now_us: int, request: Request | None) -> None:
+        self._site.say(sender, Gone([name]), now_us)
+        if request is not None:
+            request.fail()
+
+    def confirm_region(self, region: Region, now_us: int, request: Request | None) -> None:
+        """A request ends here when this region gets all publications that its entries are for."""
+        if region.space.name == GATHERED:
+            self._site.gathering.tell(region, request, now_us)
+        if request is None:
+            return
+        if region.state is not State.LEAF or region.outgoing:
+            request.fail()  # who has the table now does not know all that is here
+            return
+        if not region.code:
+            self._site.finding.in_use(region.space.name, now_us, request, region.source)
+        for axis in sorted(set(region.primaries.values())):
+            attribute = self._site.interests.spaces.of([region.space.axes[axis]])
+            self._site.multicasting.are_installed([attribute.name], request, now_us)
 
     def _bundle_of(self, region: Region, holder: Address, now_us: int, target: Address = "") -> Bundle:
         bundle = region.bundles.get(holder)
@@ -91,6 +133,7 @@ class Holding:
         added = [entry for entry in entries if bundle.add(entry)]
         if not added:
             return
+        region.columns = None
         if region.state is State.LEAF:
             self._ask(region, added, now_us)
             if region.held:
@@ -102,11 +145,18 @@ class Holding:
         """Remove entries of a holder from a region."""
         bundle = region.bundles.get(holder)
         if bundle is not None:
+            region.columns = None
             removed = [name for name in names if bundle.remove(name)]
             self._ask_no_more(region, [name for name in removed if not region.holds(name)], now_us)
 
     def on_enter(self, sender: Address, message: Enter, now_us: int) -> None:
         """Entries look for the active regions that they meet."""
+        site = self._site
+        request = site.confirming.begin(message.asker, message.request)
+        self._on_enter(message, now_us, request)
+        site.confirming.end(request, now_us)
+
+    def _on_enter(self, message: Enter, now_us: int, request: Request | None) -> None:
         site = self._site
         space = site.interests.spaces.named(message.space)
         site.multicasting.require_fit(message.entries, space)
@@ -114,18 +164,23 @@ class Holding:
         if region is None or region.state is State.MOVED:
             if message.code and not message.doubt:
                 # Its parent says it is active. Perhaps it was; if the parent says so again, it has to be.
+                number = site.confirming.part(request, now_us)
                 again = Enter(
-                    space.name, message.code[:-1], message.holder, message.target, message.entries, True
-                )
+                    space.name, message.code[:-1], message.holder, message.target, message.entries, True,
+                    site.address, number,
+                )  # fmt: skip
                 site.dht.route(space.key(again.code), again, now_us)
                 return
             region = self.moving.begin(space, message.code, now_us)
         if region.state is State.INNER:
             if region.merging_until_us is not None:
                 self.take_in(region, message.holder, message.entries, now_us, message.target)
-            self.descend(region, message.holder, message.target, message.entries, now_us, message.doubt)
+            self.descend(
+                region, message.holder, message.target, message.entries, now_us, message.doubt, request
+            )
             return
         self.take_in(region, message.holder, message.entries, now_us, message.target)
+        self.confirm_region(region, now_us, request)
         if region.code:
             site.say(message.holder, Active([region.name], True), now_us)
 
@@ -137,15 +192,18 @@ class Holding:
         entries: Iterable[Entry],
         now_us: int,
         doubt: bool = False,
+        request: Request | None = None,
     ) -> None:
         """Have entries go on to the halves of a region that they meet."""
-        box, space = self._site.interests.box, region.space
+        site, space = self._site, region.space
+        box = site.interests.box
         for code in (region.code + "0", region.code + "1"):
             around = space.region(code)
             meeting = [entry for entry in entries if boxes_meet(box(entry), around)]
             if meeting:
-                message = Enter(space.name, code, holder, target, meeting, doubt)
-                self._site.dht.route(space.key(code), message, now_us)
+                number = site.confirming.part(request, now_us)
+                message = Enter(space.name, code, holder, target, meeting, doubt, site.address, number)
+                site.dht.route(space.key(code), message, now_us)
 
     def bundle(self, holder: Address, space: Space, code: str, now_us: int) -> Bundle | None:
         """What a holder has in a region; None, and the holder is told, if the region is not active here."""
@@ -188,11 +246,12 @@ class Holding:
             attribute = self._site.interests.spaces.of([region.space.axes[axis]])
             self._site.multicasting.want(attribute, region.purpose, (), removed, now_us)
 
-    def ask_for_all(self, region: Region, now_us: int) -> None:
+    def ask_for_all(self, region: Region, now_us: int, request: Request | None = None) -> None:
         """A region has become active: ask for all that its entries need."""
         self._ask_no_more(region, [name for name in region.primaries if not region.holds(name)], now_us)
         for bundle in list(region.bundles.values()):
             self._ask(region, list(bundle.entries.values()), now_us)
+        self.confirm_region(region, now_us, request)
 
     def ask_for_nothing(self, region: Region, now_us: int) -> None:
         """A region is active no more, and those who are have asked for themselves."""
@@ -225,8 +284,9 @@ class Holding:
     def match(self, region: Region, arrival: Arrival, now_us: int) -> None:
         """Send a publication back to those whose entries in an active region it satisfies."""
         site, content, space = self._site, arrival.content, region.space
-        if not site.repeats.is_new((content.publisher, content.sequence, *region.name)):
+        if not site.repeats.is_new(arrival.mark(region.name)):
             return
+        self.matched += 1
         if len(space.axes) > 1:
             region.samples.append(arrival)
             if len(region.samples) > SAMPLES_MAX:
@@ -237,27 +297,29 @@ class Holding:
             return
         if region.code and not boxes_meet(arrival.box(space), region.box):
             return
-        matches = site.interests.matches
-        for bundle in list(region.bundles.values()):
-            if any(matches(entry, arrival) for entry in bundle.entries.values()):
-                site.say(bundle.target, Multicast(space.name, content), now_us)
+        if region.columns is None:
+            region.columns = Columns(space, region.bundles.values(), site.interests)
+        matches, satisfied = site.interests.matches, None
+        multicast = Multicast(space.name, content)
+        for bundle, entry in region.columns.meeting(arrival.box(space)):
+            if bundle is not satisfied and matches(entry, arrival):
+                satisfied = bundle
+                site.say(bundle.target, multicast, now_us)
 
     def _match_held(self, region: Region, now_us: int) -> None:
         """Entries have come back: give them what has passed meanwhile. Repeats are told further on."""
         held, region.held = region.held or [], None
         for arrival in held:
-            content = arrival.content
-            self._site.repeats.forget((content.publisher, content.sequence, *region.name))
+            self._site.repeats.forget(arrival.mark(region.name))
             self.match(region, arrival, now_us)
         region.held = held
 
     def match_again(self, message: Multicast, now_us: int) -> None:
         """One that was to get a publication is gone; others may have taken its place. The rest know it."""
-        content = message.content
+        arrival = self._site.arrive(message.content)
         for region in list(self.regions.values()):
-            mark = (content.publisher, content.sequence, *region.name)
-            if region.space.name == message.space and self._site.repeats.forget(mark):
-                self.match(region, self._site.arrive(content), now_us)
+            if region.space.name == message.space and self._site.repeats.forget(arrival.mark(region.name)):
+                self.match(region, arrival, now_us)
 
     def match_for(self, name: Name, arrival: Arrival, now_us: int) -> None:
         """A publication has come that a region of this peer has asked for in the space of an attribute."""

@@ -22,8 +22,9 @@ from braid.language.filters import Filter
 from braid.language.intervals import TOP
 from braid.language.value_sets import ValueSet, union_of
 from braid.language.values import ordinal_before, ordinal_to_float
+from braid.p2p.dmm.arrivals import Arrivals
 from braid.p2p.schema import BOOLEAN, NUMBER, STRING, NetworkSchema, kind_of
-from braid.p2p.space import Spaces, box_within
+from braid.p2p.space import GATHERED, Spaces, box_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,16 +32,18 @@ if TYPE_CHECKING:
     from braid.language.intervals import Intervals
     from braid.language.normal_form import Term
     from braid.language.values import Value
+    from braid.p2p.dmm.arrivals import Arrival
     from braid.p2p.dmm.messages import Entry
     from braid.p2p.dmm.settings import DmmSettings
-    from braid.p2p.dmm.site import Arrival
     from braid.p2p.schema import Dimension
     from braid.p2p.space import Box, Space
 
-__all__ = ["CATCH_ALL", "Interest", "Interests", "Place", "has_all"]
+__all__ = ["CATCH_ALL", "GATHERED", "GATHERED_AXIS", "Interest", "Interests", "Place", "has_all"]
 
 CATCH_ALL: Final = ""
 """The name of the space without axes."""
+# Where entries lie that are told to gateways.
+GATHERED_AXIS: Final = -2
 
 # More attributes than this are not axes: they would hardly ever be halved by.
 AXES_MAX: Final = 16
@@ -94,10 +97,14 @@ class Interest:
 class Interests:
     """Reads filters, and answers what can be asked of entries."""
 
-    __slots__ = ("_known", "_settings", "spaces", "whole")
+    __slots__ = ("_known", "_settings", "arrivals", "spaces", "whole")
 
-    def __init__(self, settings: DmmSettings, schema: NetworkSchema | None = None) -> None:
+    def __init__(
+        self, settings: DmmSettings, schema: NetworkSchema | None = None, arrivals: Arrivals | None = None
+    ) -> None:
+        """`arrivals` reads publications; a simulation of many peers keeps more of them than a peer does."""
         self._settings = settings
+        self.arrivals = arrivals or Arrivals()
         self.spaces = Spaces(schema or NetworkSchema())
         self.whole = self.spaces.of(self.spaces.schema.dimensions)
         """The one space of DMM."""
@@ -124,7 +131,9 @@ class Interests:
     def box(self, entry: Entry) -> Box:
         """Where an entry lies in the space that its table is for."""
         place = self.of(entry.text).places[entry.term]
-        return place.box if entry.axis < 0 else place.sides[entry.axis]
+        if entry.axis >= 0:
+            return place.sides[entry.axis]
+        return place.box if entry.axis != GATHERED_AXIS else ()
 
     def fits(self, entry: Entry, space: Space) -> bool:
         """Whether an entry that came from elsewhere belongs into a table of this space."""
@@ -132,6 +141,8 @@ class Interests:
         if not 0 <= entry.term < len(places):
             return False
         home = places[entry.term].space
+        if entry.axis == GATHERED_AXIS or space.name == GATHERED:
+            return entry.axis == GATHERED_AXIS and space.name == GATHERED
         if entry.axis < 0:
             return home is space
         return entry.axis < len(home.axes) and space.axes == (home.axes[entry.axis],)
@@ -163,8 +174,7 @@ class Interests:
         if entry.axis < 0 or self._settings.attribute_root == "full":
             return interest.is_satisfied(arrival.attributes, ranged=arrival.ranged)
         home = interest.places[entry.term]
-        space = self.spaces.of([home.space.axes[entry.axis]])
-        box = arrival.box(space)
+        box = arrival.box(home.space.side(entry.axis))
         low, high = home.sides[entry.axis]
         if low > box[1] or box[0] > high:
             return False

@@ -18,9 +18,12 @@ __all__ = [
     "Enter",
     "Entry",
     "Find",
+    "Gateway",
+    "Gathered",
     "Gone",
     "Idle",
     "InUse",
+    "Installed",
     "Load",
     "Merge",
     "Multicast",
@@ -82,8 +85,8 @@ class Update(msgspec.Struct, array_like=True, tag=200):
     """The region that it is for, if the sender knows it; else it goes on towards the root."""
     target: str = ""
     """To whom publications are to be sent for it, if not to the sender: those who only pass on step aside."""
-    child: str = ""
-    """The sender leaves, and speaks for this peer, which asked it: it is to be given these directly."""
+    request: int = 0
+    """The number of an answer that is wanted, when all that the sender has asked for is installed; or 0."""
 
 
 class Wanted(msgspec.Struct, array_like=True, tag=201):
@@ -110,6 +113,32 @@ class Enter(msgspec.Struct, array_like=True, tag=203):
     entries: list[Entry]
     doubt: bool = False
     """Whether it comes for the second time to a region that is not active although its parent says so."""
+    asker: str = ""
+    """Who wants to know when they are installed,"""
+    request: int = 0
+    """and the number of the answer; 0: nobody does."""
+
+
+class Installed(msgspec.Struct, array_like=True, tag=206, gc=False):
+    """What came with a request is where it has to be: all that satisfies it is on its way to the asker."""
+
+    request: int
+    failed: bool = False
+    """Whether it is not, for now: ask again."""
+
+
+class Gateway(msgspec.Struct, array_like=True, tag=218, gc=False):
+    """Routed to the collector: there is a gateway to brokers."""
+
+    address: str
+
+
+class Gathered(msgspec.Struct, array_like=True, tag=219):
+    """What all peers together want, for a gateway."""
+
+    filters: list[str]
+    request: int = 0
+    """The number of a request that goes on to the brokers; 0: none."""
 
 
 class Active(msgspec.Struct, array_like=True, tag=204):
@@ -180,6 +209,8 @@ class InUse(msgspec.Struct, array_like=True, tag=214, gc=False):
     """What was said of an idle space does not hold any more."""
 
     space: str
+    request: int = 0
+    """The number of the answer that is wanted."""
 
 
 # The tree of regions.
@@ -194,7 +225,7 @@ class Table(msgspec.Struct, array_like=True, tag=220):
     came_from: str
     """The code of the region that they are from."""
     source: str
-    kind: Literal["split", "move", "merge"]
+    kind: Literal["split", "move", "merge", "leave"]
     part: int
     parts: int
     holder: str
@@ -202,6 +233,9 @@ class Table(msgspec.Struct, array_like=True, tag=220):
     entries: list[Entry]
     inner: bool = False
     """Whether the region has halves, and so no entries of its own."""
+    request: int = 0
+    """The number of an answer that a peer wants that is leaving: when the region is active and has asked for
+    all that it needs."""
 
 
 class Taken(msgspec.Struct, array_like=True, tag=221):
@@ -244,9 +278,13 @@ class Replica(msgspec.Struct, array_like=True, tag=230):
 
 
 class Resend(msgspec.Struct, array_like=True, tag=231):
-    """A peer has died. What it was told, tell again to whoever is responsible now."""
+    """A peer has died, or is leaving. What it was told, tell again to whoever is responsible now."""
 
     address: str
+    spaces: tuple[str, ...] = ()
+    """Where it is the peer itself that says so, as it leaves: the spaces in which it was asked,"""
+    request: int = 0
+    """and the number of the answer that it waits for."""
 
 
 DMM_MESSAGES: Final = (
@@ -254,6 +292,9 @@ DMM_MESSAGES: Final = (
     Wanted,
     Beacon,
     Enter,
+    Installed,
+    Gateway,
+    Gathered,
     Active,
     Gone,
     Find,

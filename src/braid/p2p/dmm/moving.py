@@ -10,8 +10,9 @@ passed on as well. A table of which nothing is heard is sent again.
 - **Merge.** Regions tell the owner of the region around how many entries they have (`Load`). If both halves
   have few, it asks them for their tables, and when both are complete it is active and the halves retire.
 - **Move.** A peer that has joined owns some regions of its neighbours, who send it their tables. Until they
-  come, it asks the neighbour that was the owner before to match publications. A peer that leaves sends its
-  tables to the neighbours that will be the owners.
+  come, it asks the neighbour that was the owner before to match publications.
+- **Leave.** A peer that leaves sends its tables to the neighbours that will be the owners, and goes on as
+  before until they have them. Its goodbye makes them active. What still comes to it, it passes on to them.
 - **Healing.** A region that hears of a half of its own is INNER, even if it has lost everything in a failure.
 """
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from braid.p2p.dht.identifiers import Address, Key
+    from braid.p2p.dmm.confirming import Request
     from braid.p2p.dmm.holding import Holding
-    from braid.p2p.dmm.messages import Entry
+    from braid.p2p.dmm.messages import Entry, Name
     from braid.p2p.dmm.site import Site
     from braid.p2p.space import Space
 
@@ -48,12 +50,14 @@ ARRIVAL_US: Final = 10_000_000
 class Moving:
     """Tables that come and go."""
 
-    __slots__ = ("_arriving_until_us", "_holding", "_site", "busy")
+    __slots__ = ("_arriving_until_us", "_handed", "_holding", "_site", "busy")
 
     def __init__(self, site: Site, holding: Holding) -> None:
         self._site = site
         self._holding = holding
         self._arriving_until_us = 0
+        self._handed: dict[Name, tuple[Address, bool]] | None = None
+        """Once this peer is leaving: to whom each region goes, and whether it has halves."""
         self.busy = False
         """Whether something is waited for."""
 
@@ -106,6 +110,8 @@ class Moving:
         settings = self._site.settings
         size = region.size
         if region.state is not State.LEAF or region.outgoing or size < settings.split_threshold:
+            return
+        if self._handed is not None:
             return
         if size < region.split_from or len(region.code) >= region.space.depth:
             return
@@ -197,9 +203,14 @@ class Moving:
             holding.take_in(region, message.holder, message.entries, now_us, message.target)
         if self._note_part(region, message):
             del region.incoming[message.source, message.came_from]
-            if region.state is State.BUILDING or region.source is not None:
+            if message.kind == "leave" and not site.dht.responsible(space.key(message.code)):
+                region.waits_inner = message.inner
+            elif region.state is State.BUILDING or region.source is not None:
                 self._complete(region, message.inner, now_us)
             site.say(message.source, Taken(space.name, message.code), now_us)
+            request = site.confirming.begin(sender, message.request)
+            holding.confirm_region(region, now_us, request)
+            site.confirming.end(request, now_us)
 
     def _note_part(self, region: Region, message: Table) -> bool:
         """Whether all parts of this table have come."""
@@ -209,7 +220,7 @@ class Moving:
 
     def _complete(self, region: Region, inner: bool, now_us: int) -> None:
         """A region that was built has all that it needs."""
-        region.source = region.until_us = None
+        region.source = region.until_us = region.waits_inner = None
         if inner:
             region.state = State.INNER
             self._holding.ask_for_nothing(region, now_us)
@@ -234,6 +245,9 @@ class Moving:
         regions = self._holding.regions
         moved = regions.get((message.space, message.code))
         if moved is not None and message.code in moved.outgoing:
+            if moved.outgoing[message.code].kind == "leave":
+                moved.outgoing[message.code].done = True
+                return
             moved.outgoing.clear()
             self._retire(moved, now_us)
             return
@@ -363,25 +377,63 @@ class Moving:
             if transfer is None or transfer.address != owner.address:
                 region.outgoing[region.code] = Transfer("move", owner.address, now_us + AGAIN_US)
                 self._send_table(region, region.code, now_us)
+        if self._handed is not None:
+            self.hand_over(now_us)
 
-    def heirs(self) -> dict[str, Address]:
-        """If this peer leaves, who will own each region, by its purpose."""
-        around = self._site.dht.neighbours(2)
-        found: dict[str, Address] = {}
-        for region in self._holding.regions.values():
-            if region.state in (State.LEAF, State.INNER) and around:
-                number = number_of(region.space.key(region.code))
-                nearest = min(around, key=lambda each: closeness(number_of(each.id), number))
-                found[region.purpose] = nearest.address
-        return found
-
-    def leaving(self, now_us: int) -> None:
-        """Send all tables to those who will own them."""
-        heirs = self.heirs()
+    def peer_failed(self, address: Address, now_us: int) -> None:
+        """A peer has gone. What it has sent for the time after it is active now; what it was asked for, until
+        its table came, it cannot say any more."""
         for region in list(self._holding.regions.values()):
-            if region.purpose in heirs:
-                region.outgoing[region.code] = Transfer("move", heirs[region.purpose], now_us)
+            if region.source != address:
+                continue
+            if region.state is not State.BUILDING:
+                region.source = None
+            elif self._site.dht.responsible(region.space.key(region.code)):
+                self._complete(region, bool(region.waits_inner), now_us)
+            else:
+                self._holding.regions.pop(region.name)  # another one has come between, and has it from there
+
+    # Leaving.
+
+    def hand_over(self, now_us: int) -> None:
+        """Send all tables to those who will own them when this peer has left."""
+        self._handed = handed = self._handed or {}
+        around = self._site.dht.neighbours(2)
+        for region in list(self._holding.regions.values()):
+            if region.state not in (State.LEAF, State.INNER) or not around:
+                continue
+            number = number_of(region.space.key(region.code))
+            heir = min(around, key=lambda each: closeness(number_of(each.id), number)).address
+            transfer = region.outgoing.get(region.code)
+            if transfer is None or (transfer.kind == "leave" and transfer.address != heir):
+                handed[region.name] = (heir, region.state is State.INNER)
+                region.outgoing.clear()
+                region.outgoing[region.code] = Transfer("leave", heir, now_us + AGAIN_US)
                 self._send_table(region, region.code, now_us)
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether all tables have come to where they were sent."""
+        return all(
+            transfer.done
+            for region in self._holding.regions.values()
+            for transfer in region.outgoing.values()
+        )
+
+    def part(self, now_us: int) -> None:
+        """This peer has said goodbye: others own its regions."""
+        for region in self._holding.regions.values():
+            if region.state in (State.LEAF, State.INNER):
+                region.outgoing.clear()
+                self._retire(region, now_us)
+
+    def ask_heirs(self, request: Request, now_us: int) -> None:
+        """Have the new owners say when they have asked for all that the regions need."""
+        site = self._site
+        for (name, code), (heir, inner) in (self._handed or {}).items():
+            number = site.confirming.part(request, now_us)
+            word = Table(name, code, code, site.address, "leave", 0, 1, "", "", [], inner, number)
+            site.say(heir, word, now_us)
 
     # Time.
 
@@ -421,7 +473,7 @@ class Moving:
     def _end_of_time(self, region: Region, now_us: int) -> None:
         region.until_us = None
         if region.state is State.BUILDING:
-            self._complete(region, False, now_us)
+            self._complete(region, bool(region.waits_inner), now_us)
         elif region.state is State.LEAF:
             region.held = region.source = None
         else:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from braid.errors import RemoteProtocolError
-from braid.p2p.dmm.messages import Active, Beacon, Enter, Gone, Multicast, Update, Wanted
+from braid.p2p.dmm.messages import Active, Beacon, Enter, Gone, Multicast, Resend, Update, Wanted
 from braid.p2p.dmm.tables import Bundle, Change, Link, Tree, digest_of, seal_of
-from braid.p2p.space import boxes_meet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from braid.p2p.dht.identifiers import Address
+    from braid.p2p.dmm.confirming import Request
     from braid.p2p.dmm.messages import Entry
     from braid.p2p.dmm.site import Site
     from braid.p2p.space import Space
@@ -39,11 +39,17 @@ OWN: Final = ""
 class Multicasting:
     """The trees that this peer is part of, by space."""
 
-    __slots__ = ("_site", "trees")
+    __slots__ = ("_beacons", "_beacons_at", "_expires_us", "_site", "trees")
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self.trees: dict[str, Tree] = {}
+        self._beacons: dict[Address, Beacon] | None = None
+        """What confirms all that was asked for; None if that may have changed since."""
+        self._beacons_at = -1
+        """Which state of the DHT they are for."""
+        self._expires_us = 0
+        """No bundle expires before that."""
 
     def tree(self, space: Space) -> Tree:
         """The tree of a space."""
@@ -55,9 +61,16 @@ class Multicasting:
         return tree
 
     def want(
-        self, space: Space, purpose: str, added: Iterable[Entry], removed: Iterable[str], now_us: int
+        self,
+        space: Space,
+        purpose: str,
+        added: Iterable[Entry],
+        removed: Iterable[str],
+        now_us: int,
+        request: Request | None = None,
     ) -> None:
-        """This peer itself asks for other entries than before."""
+        """This peer itself asks for other entries than before, or, with a request, whether they are
+        installed."""
         tree = self.tree(space)
         wishes = tree.wishes.setdefault(purpose, {})
         change = Change()
@@ -69,7 +82,7 @@ class Multicasting:
             tree.add(entry, change)
         if not wishes:
             del tree.wishes[purpose]
-        self._tell(tree, change, now_us)
+        self._tell(tree, change, now_us, request)
 
     # Telling those who are asked.
 
@@ -78,43 +91,57 @@ class Multicasting:
         for tree in list(self.trees.values()):
             self._tell(tree, Change(), now_us)
 
-    def peer_failed(self, address: Address, now_us: int) -> None:
+    def peer_failed(self, address: Address, now_us: int, *, polite: bool) -> None:
         """A peer has gone: what it was asked for is asked of another one, and what it has asked for is
-        void."""
+        void. One that leaves takes that back itself, when it is not needed any more."""
         for tree in list(self.trees.values()):
             change = Change()
-            if address in tree.bundles:
+            if address in tree.bundles and not polite:
                 tree.drop(address, change)
             for code in [each for each, link in tree.links.items() if link.address == address]:
-                del tree.links[code]
+                tree.unlink(code)
                 self._enter(tree, tree.sent.entries.values(), now_us)
             if tree.parent == address:
                 tree.parent = None
             self._tell(tree, change, now_us)
 
-    def _tell(self, tree: Tree, change: Change, now_us: int) -> None:
-        """Tell what has changed; all of it, if the one to be told is new."""
+    def _tell(self, tree: Tree, change: Change, now_us: int, request: Request | None = None) -> None:
+        """Tell what has changed; all of it, if the one to be told is new. A request goes along in any
+        case."""
         site = self._site
         target = self._target(tree)
         turned = target != tree.target
-        tree.target = target
+        tree.sent.target = target
+        self._beacons = None
         if tree.links:
-            if change or turned:
-                self._tell_links(tree, change, now_us)
+            if change or turned or request is not None:
+                self._tell_links(tree, change, now_us, request)
         else:
-            following = site.dht.following(tree.space.key(""))
+            following = self._parent(tree)
             if following is None:
+                if request is not None:
+                    request.fail()
                 return  # told when this peer has its place
             if following != tree.parent:
                 tree.parent = following
                 if tree.sent.entries or not tree.empty:
-                    self._tell_all(tree, now_us)
-            elif change or turned:
+                    self._tell_all(tree, now_us, request)
+            elif change or turned or request is not None:
                 added, removed = list(change.added.values()), list(change.removed)
-                seal = tree.sent.digest ^ seal_of(target)
-                site.say(following, Update(tree.space.name, added, removed, seal, target=target), now_us)
+                number = site.confirming.part(request, now_us)
+                seal = tree.sent.seal
+                word = Update(tree.space.name, added, removed, seal, target=target, request=number)
+                site.say(following, word, now_us)
         if tree.empty:
             self.trees.pop(tree.space.name, None)
+
+    def _parent(self, tree: Tree) -> Address | None:
+        """The next peer towards the root of a space, as the DHT says now."""
+        dht = self._site.dht
+        if tree.parent is not None and tree.parent_at == dht.changes:
+            return tree.parent
+        tree.parent_at = dht.changes
+        return dht.following(tree.space.root_key)
 
     def _target(self, tree: Tree) -> Address:
         """Who is to get the publications that this peer asks for: if it would only pass them on, its
@@ -123,10 +150,10 @@ class Multicasting:
             return next(iter(tree.bundles.values())).target
         return self._site.address
 
-    def _tell_all(self, tree: Tree, now_us: int) -> None:
+    def _tell_all(self, tree: Tree, now_us: int, request: Request | None = None) -> None:
         assert tree.parent is not None
         entries = list(tree.sent.entries.values())
-        self._tell_entries(tree.parent, tree.space, "", entries, tree.target, now_us)
+        self._tell_entries(tree.parent, tree.space, "", entries, tree.target, now_us, request)
 
     def _tell_entries(
         self,
@@ -136,33 +163,45 @@ class Multicasting:
         entries: Sequence[Entry],
         target: Address,
         now_us: int,
+        request: Request | None = None,
     ) -> None:
         seal = digest_of(entries) ^ seal_of(target)
         for first in range(0, max(1, len(entries)), ENTRIES_PER_MESSAGE):
             part = list(entries[first : first + ENTRIES_PER_MESSAGE])
             more = first + ENTRIES_PER_MESSAGE < len(entries)
-            message = Update(space.name, part, [], seal, first == 0, more, code, target)
+            number = 0 if more else self._site.confirming.part(request, now_us)
+            message = Update(space.name, part, [], seal, first == 0, more, code, target, number)
             self._site.say(address, message, now_us)
 
-    def _tell_links(self, tree: Tree, change: Change, now_us: int) -> None:
+    def _tell_links(self, tree: Tree, change: Change, now_us: int, request: Request | None) -> None:
+        site = self._site
         for code, link in list(tree.links.items()):
             part = tree.part(link)
             met = {entry.name for entry in part}
             added = [entry for entry in change.added.values() if entry.name in met]
-            seal = digest_of(part) ^ seal_of(tree.target)
+            seal = tree.seal_for(link)
             removed = list(change.removed)
-            update = Update(tree.space.name, added, removed, seal, False, False, code, tree.target)
-            self._site.say(link.address, update, now_us)
-        self._enter(tree, change.added.values(), now_us)
+            number = site.confirming.part(request, now_us)
+            update = Update(tree.space.name, added, removed, seal, False, False, code, tree.target, number)
+            site.say(link.address, update, now_us)
+        told = change.added if request is None else tree.sent.entries
+        self._enter(tree, told.values(), now_us, request)
 
-    def _enter(self, tree: Tree, entries: Iterable[Entry], now_us: int) -> None:
-        """Have those entries find their regions that are not known to be with all of them."""
+    def _enter(
+        self, tree: Tree, entries: Iterable[Entry], now_us: int, request: Request | None = None
+    ) -> bool:
+        """Have those entries find their regions that are not known to be with all of them; whether there
+        are none."""
         site = self._site
         lost = [entry for entry in entries if not tree.is_linked(entry)]
         for first in range(0, len(lost), ENTRIES_PER_MESSAGE):
             part = lost[first : first + ENTRIES_PER_MESSAGE]
-            message = Enter(tree.space.name, "", site.address, tree.target, part)
-            site.dht.route(tree.space.key(""), message, now_us)
+            number = site.confirming.part(request, now_us)
+            message = Enter(
+                tree.space.name, "", site.address, tree.target, part, asker=site.address, request=number
+            )
+            site.dht.route(tree.space.root_key, message, now_us)
+        return not lost
 
     def on_active(self, sender: Address, message: Active, now_us: int) -> None:
         """Regions are active at the sender, and this peer's entries are there."""
@@ -180,12 +219,13 @@ class Multicasting:
                 continue
             for other in [each for each in tree.links if each.startswith(code) or code.startswith(each)]:
                 if other != code:
-                    del tree.links[other]
+                    tree.unlink(other)
             link = tree.links.get(code)
             expires_us = now_us + site.settings.cache_expiry_us
             if link is None and len(tree.links) >= LINKS_MAX:
                 continue
             if link is None or link.address != sender:
+                self._beacons = None
                 tree.links[code] = Link(sender, tree.space.region(code), expires_us)
             else:
                 link.expires_us = expires_us
@@ -200,7 +240,8 @@ class Multicasting:
                 self._unlink(tree, code, now_us)
 
     def _unlink(self, tree: Tree, code: str, now_us: int) -> None:
-        box = tree.links.pop(code).box
+        box = tree.unlink(code).box
+        self._beacons = None
         if tree.links:
             lost = tree.part(Link("", box, 0))
             self._enter(tree, lost, now_us)
@@ -208,42 +249,39 @@ class Multicasting:
             tree.parent = None
             self._tell(tree, Change(), now_us)
 
-    def leaving(self, heirs: Mapping[str, Address], now_us: int) -> None:
-        """Have those that this peer asks deal with those that ask this peer, without it.
+    # Leaving.
 
-        Args:
-            heirs: by the purpose of wishes of a region, who will own the region.
-        """
+    def ask_elsewhere(self, request: Request, now_us: int) -> None:
+        """This peer leaves: have those who ask it ask others, and say when they do."""
         site = self._site
-        for tree in list(self.trees.values()):
-            asked = {child: list(bundle.entries.values()) for child, bundle in tree.bundles.items()}
-            for purpose, wishes in tree.wishes.items():
-                if purpose in heirs:
-                    asked.setdefault(heirs[purpose], []).extend(wishes.values())
-            for child, entries in asked.items():
-                for code, address, part in self._those_asked(tree, entries):
-                    target = tree.bundles[child].target if child in tree.bundles else child
-                    update = Update(tree.space.name, part, [], 0, False, True, code, target, child)
-                    if address == site.address:
-                        self.on_update(address, update, now_us)
-                    elif part:
-                        site.dht.send(address, update, now_us)
-            for code, address, _ in self._those_asked(tree, []):
-                if address == site.address:
-                    self.on_update(address, Update(tree.space.name, [], [], 0, True, False, code), now_us)
-                else:
-                    site.dht.send(address, Update(tree.space.name, [], [], 0, True, False, code), now_us)
+        spaces: dict[Address, list[str]] = {}
+        for tree in self.trees.values():
+            for child in tree.bundles:
+                spaces.setdefault(child, []).append(tree.space.name)
+        for child, names in sorted(spaces.items()):
+            number = site.confirming.part(request, now_us)
+            site.say(child, Resend(site.address, tuple(names), number), now_us)
 
-    def _those_asked(self, tree: Tree, entries: list[Entry]) -> list[tuple[str, Address, list[Entry]]]:
-        """Whom this peer asks for entries of a space: the code of a region, its owner, and what lies
-        there."""
-        if not tree.links:
-            return [("", tree.parent, entries)] if tree.parent is not None else []
-        box = self._site.interests.box
-        return [
-            (code, link.address, [each for each in entries if boxes_meet(box(each), link.box)])
-            for code, link in tree.links.items()
-        ]
+    def take_back(self, request: Request, now_us: int) -> None:
+        """Nothing is asked for any more, and nobody is to be given anything by this peer."""
+        site = self._site
+        seal = digest_of([]) ^ seal_of(site.address)
+        for tree in list(self.trees.values()):
+            asked = [(code, link.address) for code, link in tree.links.items()]
+            if not asked and tree.parent is not None:
+                asked = [("", tree.parent)]
+            for code, address in asked:
+                if address != site.address:
+                    number = site.confirming.part(request, now_us)
+                    word = Update(tree.space.name, [], [], seal, True, False, code, site.address, number)
+                    site.say(address, word, now_us)
+
+    def are_installed(self, names: Iterable[str], request: Request | None, now_us: int) -> None:
+        """Whether what this peer has asked for in some spaces is installed."""
+        for name in names:
+            tree = self.trees.get(name)
+            if tree is not None:
+                self._tell(tree, Change(), now_us, request)
 
     # Being asked.
 
@@ -252,10 +290,17 @@ class Multicasting:
         site = self._site
         space = site.interests.spaces.named(message.space)
         self.require_fit(message.added, space)
-        sender = message.child or sender
-        if message.code or sender == site.address or site.dht.responsible(space.key("")):
-            site.holding.update(sender, space, message, now_us)
-            return
+        request = site.confirming.begin(sender, message.request)
+        if message.code or sender == site.address or site.dht.responsible(space.root_key):
+            site.holding.update(sender, space, message, now_us, request)
+        else:
+            self._pass_on(sender, space, message, now_us, request)
+        site.confirming.end(request, now_us)
+
+    def _pass_on(
+        self, sender: Address, space: Space, message: Update, now_us: int, request: Request | None
+    ) -> None:
+        site = self._site
         tree = self.tree(space)
         change = Change()
         if message.fresh:
@@ -274,9 +319,11 @@ class Multicasting:
                 tree.add(entry, change)
         if not bundle.entries:
             del tree.bundles[sender]
-        self._tell(tree, change, now_us)
         if bundle.seal != message.digest and not message.more:
             site.say(sender, Wanted([(space.name, "")]), now_us)
+            if request is not None:
+                request.fail()
+        self._tell(tree, change, now_us, request)
 
     def require_fit(self, entries: Iterable[Entry], space: Space) -> None:
         """Raise a `RemoteProtocolError` for an entry that is none of this space."""
@@ -303,25 +350,46 @@ class Multicasting:
     def beacon(self, now_us: int) -> None:
         """Confirm what was asked for, forget what others did not confirm."""
         site = self._site
+        if now_us >= self._expires_us:
+            self._forget_expired(now_us)
+        beacons = self._beacons
+        if beacons is None or self._beacons_at != site.dht.changes:
+            beacons = self._make_beacons(now_us)
+        for parent, beacon in beacons.items():
+            site.say(parent, beacon, now_us)
+
+    def _forget_expired(self, now_us: int) -> None:
+        self._expires_us = now_us + self._site.settings.expiry_us
+        for tree in list(self.trees.values()):
+            expired = list(tree.expired(now_us))
+            if expired:
+                change = Change()
+                for child in expired:
+                    tree.drop(child, change)
+                self._tell(tree, change, now_us)
+            for bundle in tree.bundles.values():
+                self._expires_us = min(self._expires_us, bundle.expires_us)
+
+    def _make_beacons(self, now_us: int) -> dict[Address, Beacon]:
         digests: dict[Address, list[tuple[str, str, int]]] = {}
+        lasting = True
         for tree in list(self.trees.values()):
             name = tree.space.name
-            change = Change()
-            for child in list(tree.expired(now_us)):
-                tree.drop(child, change)
-            self._tell(tree, change, now_us)
+            self._tell(tree, Change(), now_us)
             if tree.empty:
                 continue
             if tree.links:
                 for code, link in tree.links.items():
-                    known = digests.setdefault(link.address, [])
-                    known.append((name, code, digest_of(tree.part(link)) ^ seal_of(tree.target)))
-                self._enter(tree, tree.sent.entries.values(), now_us)
+                    digests.setdefault(link.address, []).append((name, code, tree.seal_for(link)))
+                if not tree.whole:
+                    tree.whole = self._enter(tree, tree.sent.entries.values(), now_us)
+                lasting = lasting and tree.whole
             elif tree.parent is not None:
-                seal = tree.sent.digest ^ seal_of(tree.target)
-                digests.setdefault(tree.parent, []).append((name, "", seal))
-        for parent, known in digests.items():
-            site.say(parent, Beacon(known), now_us)
+                digests.setdefault(tree.parent, []).append((name, "", tree.sent.seal))
+        beacons = {parent: Beacon(known) for parent, known in digests.items()}
+        if lasting:
+            self._beacons, self._beacons_at = beacons, self._site.dht.changes
+        return beacons
 
     def forget_links(self, now_us: int) -> None:
         """Regions that are not confirmed to be active are looked for again."""
@@ -340,7 +408,7 @@ class Multicasting:
             bundle = tree.bundles.get(sender) if tree is not None and not code else None
             if bundle is None or bundle.seal != digest:
                 space = site.interests.spaces.named(name)
-                if code or sender == site.address or responsible(space.key("")):
+                if code or sender == site.address or responsible(space.root_key):
                     bundle = site.holding.bundle(sender, space, code, now_us)
                     if bundle is None and code:
                         continue  # it was told that the region is not here
@@ -355,13 +423,13 @@ class Multicasting:
 
     def on_multicast(self, sender: Address, message: Multicast, now_us: int) -> None:
         """A publication comes back along what was asked for."""
-        site, content = self._site, message.content
-        if not site.repeats.is_new((content.publisher, content.sequence, message.space)):
+        site = self._site
+        arrival = site.arrive(message.content)
+        if not site.repeats.is_new(arrival.mark(message.space)):
             return
         tree = self.trees.get(message.space)
         if tree is None:
             return
-        arrival = site.arrive(content)
         matches = site.interests.matches
         # Also to the sender: it may own the region and be a child, which does not know the publication then.
         for bundle in list(tree.bundles.values()):
@@ -376,8 +444,7 @@ class Multicasting:
 
     def multicast_again(self, message: Multicast, now_us: int) -> None:
         """One that was to get a publication is gone; others may have taken its place. The rest know it."""
-        content = message.content
-        self._site.repeats.forget((content.publisher, content.sequence, message.space))
+        self._site.repeats.forget(self._site.arrive(message.content).mark(message.space))
         self.on_multicast(self._site.address, message, now_us)
 
     @property

@@ -3,7 +3,8 @@
 Its life:
 
     (absent) -- entries come --> LEAF                  only the root of a space begins like this
-    (absent) -- a table comes --> BUILDING -- it is complete --> LEAF
+    (absent) -- a table comes --> BUILDING -- it is complete --> LEAF, INNER
+    (absent) -- a table of a peer that is leaving comes --> BUILDING -- that peer says goodbye --> LEAF, INNER
     LEAF -- too many entries, both halves have theirs --> INNER
     INNER -- few entries, both halves have sent theirs --> LEAF
     LEAF, INNER -- another peer owns it and has its table --> MOVED -- after some time --> (absent)
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from braid.p2p.dht.identifiers import Address
-    from braid.p2p.dmm.site import Arrival
+    from braid.p2p.dmm.arrivals import Arrival
+    from braid.p2p.dmm.columns import Columns
     from braid.p2p.dmm.tables import Bundle
     from braid.p2p.space import Space
 
@@ -61,6 +63,7 @@ class Region:
         "bundles",
         "cachers",
         "code",
+        "columns",
         "halves_come",
         "held",
         "incoming",
@@ -75,6 +78,7 @@ class Region:
         "split_from",
         "state",
         "until_us",
+        "waits_inner",
     )
 
     def __init__(self, space: Space, code: str, state: State = State.LEAF) -> None:
@@ -84,6 +88,8 @@ class Region:
         self.state = state
         self.bundles: dict[Address, Bundle] = {}
         """By the last peer before the tree of regions, which publications go back to."""
+        self.columns: Columns | None = None
+        """The same, to be matched; None if that is to be made anew."""
         self.primaries: dict[str, int] = {}
         """By name, the axis by which an entry is found (DMM-AR)."""
         self.samples: list[Arrival] = []
@@ -109,6 +115,9 @@ class Region:
         """INNER: the halves whose tables have come completely."""
         self.merged = False
         """Whether it became a LEAF by joining its halves."""
+        self.waits_inner: bool | None = None
+        """BUILDING: all parts have come of a table of a peer that is leaving, and when it has left this is an
+        INNER region (True) or a LEAF (False)."""
         self.split_from = 0
         """With so many entries it is worth trying to halve it again."""
 

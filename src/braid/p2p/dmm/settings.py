@@ -17,9 +17,10 @@ class DmmSettings:
     algorithm: Literal["DMM", "DMM-AR"] = "DMM-AR"
     """`DMM`: one space of all attributes that the network's schema names. `DMM-AR`: a space for each set of
     attributes that filters ask for, found through the spaces of single attributes. It needs no schema."""
-    lookup: Literal["search", "climb"] = "search"
+    lookup: Literal["search", "climb", "root"] = "search"
     """How a publication finds its active region: by halving the possible lengths of its code, or, as in the
-    paper, from the smallest region upwards, one lookup per bit."""
+    paper, from the smallest region upwards, one lookup per bit. `root` begins at the root and makes it busy,
+    to be compared with."""
     primary: Literal["first", "random", "most-selective"] = "most-selective"
     """Which attribute of a term its region is found by (DMM-AR): the first by name, one drawn for each space,
     or the one that lets the fewest publications through, as far as its region has seen."""
@@ -41,6 +42,9 @@ class DmmSettings:
     """Two halves are joined again when they have less than this share of the threshold together."""
     split_keep_max: float = 0.95
     """A region is not halved if one half would keep more than this share of its entries."""
+    gateways: bool = False
+    """Whether peers also tell what they subscribe to for gateways to brokers (`Gathering`), so that those ask
+    brokers for nothing else. All peers of a network with gateways do."""
     replicas: int = 2
     """Neighbours that know whom to ask if this peer dies, on both sides together."""
     beacon_us: int = 30_000_000
@@ -67,7 +71,7 @@ class DmmSettings:
     def __post_init__(self) -> None:
         choices = {
             "algorithm": ("DMM", "DMM-AR"),
-            "lookup": ("search", "climb"),
+            "lookup": ("search", "climb", "root"),
             "primary": ("first", "random", "most-selective"),
             "attribute_root": ("primary", "names", "full"),
             "tree_cache": ("publisher", "path", "leaf-hop", None),

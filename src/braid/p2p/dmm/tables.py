@@ -30,6 +30,9 @@ def seal_of(target: Address) -> int:
     return int.from_bytes(blake2b(target.encode(), digest_size=7).digest(), "big")
 
 
+SEAL_OF_NOBODY = seal_of("")
+
+
 def digest_of(entries: Iterable[Entry]) -> int:
     """A digest that does not depend on the order."""
     digest = 0
@@ -46,19 +49,30 @@ def _digest(entry: Entry) -> int:
 class Bundle:
     """Entries by name, and a digest of them all that does not depend on their order."""
 
-    __slots__ = ("digest", "entries", "expires_us", "target")
+    __slots__ = ("_target", "_target_seal", "digest", "entries", "expires_us")
 
-    def __init__(self, target: Address = "") -> None:
+    def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.digest = 0
         self.expires_us = 0
-        self.target = target
+        self._target: Address = ""
+        self._target_seal = SEAL_OF_NOBODY
+
+    @property
+    def target(self) -> Address:
         """To whom publications go."""
+        return self._target
+
+    @target.setter
+    def target(self, target: Address) -> None:
+        if target != self._target:
+            self._target = target
+            self._target_seal = seal_of(target)
 
     @property
     def seal(self) -> int:
         """A digest of entries and target."""
-        return self.digest ^ seal_of(self.target)
+        return self.digest ^ self._target_seal
 
     def add(self, entry: Entry) -> bool:
         """Take an entry in; whether that changes anything."""
@@ -106,27 +120,31 @@ class Change:
 class Link:
     """An active region that a peer holds entries in, and deals with directly."""
 
-    __slots__ = ("address", "box", "expires_us")
+    __slots__ = ("address", "box", "digest", "expires_us")
 
     def __init__(self, address: Address, box: Box, expires_us: int) -> None:
         self.address = address
         self.box = box
         self.expires_us = expires_us
+        self.digest: int | None = None
+        """Of what its owner is asked for; None if that may have changed."""
 
 
 class Tree:
     """What this peer gives and gets of a space on the way between subscribers and regions."""
 
     __slots__ = (
+        "_boxes",
         "_comparisons_max",
         "_interests",
         "bundles",
         "covered",
         "links",
         "parent",
+        "parent_at",
         "sent",
         "space",
-        "target",
+        "whole",
         "wishes",
     )
 
@@ -135,20 +153,29 @@ class Tree:
         self._interests = interests
         self._comparisons_max = comparisons_max
         """With how many others an entry is compared; 0 for no covering at all."""
+        self._boxes: dict[str, Box] = {}
+        """Where the entries lie that the parent is asked for, in the same order."""
         self.bundles: dict[Address, Bundle] = {}
         """What children have asked for."""
         self.wishes: dict[str, dict[str, Entry]] = {}
         """What this peer wants itself, by what it is for: its subscribers, or one of its regions."""
         self.sent = Bundle()
-        """What the parent is asked for."""
+        """What the parent is asked for, and to whom it was told to send publications."""
         self.covered: dict[str, Entry] = {}
         """What the parent is not asked for, because something that it is asked for covers it."""
-        self.target: Address = ""
-        """To whom the parent was told to send publications."""
         self.parent: Address | None = None
         """The next peer towards the root of the space; None if it is still to be told."""
+        self.parent_at = -1
+        """Which state of the DHT said so."""
         self.links: dict[str, Link] = {}
         """By code, the active regions of a space that has been halved: then the parent is not asked."""
+        self.whole = False
+        """Whether all entries are known to be linked, and neither they nor the links have changed since."""
+
+    @property
+    def target(self) -> Address:
+        """To whom the parent was told to send publications."""
+        return self.sent.target
 
     @property
     def empty(self) -> bool:
@@ -168,24 +195,49 @@ class Tree:
             if sent == entry:
                 return
             self._take_back(sent, change)
+        box = self._interests.box(entry)
         if self._comparisons_max:
-            covers = self._interests.covers
-            for other in islice(self.sent.entries.values(), self._comparisons_max):
-                if covers(other, entry):
-                    self.covered[name] = entry
-                    return
-            narrower = [
-                each
-                for each in islice(self.sent.entries.values(), self._comparisons_max)
-                if covers(entry, each)
-            ]
+            narrower = self._narrower(entry, box)
+            if narrower is None:
+                self.covered[name] = entry
+                return
             for each in narrower:
-                self.sent.remove(each.name)
+                self.changed()
+                self._take_out(each.name)
                 self.covered[each.name] = each
                 change.remove(each.name)
         self.covered.pop(name, None)
         self.sent.add(entry)
+        self._boxes[name] = box
+        self.changed()
         change.add(entry)
+
+    def _narrower(self, entry: Entry, box: Box) -> list[Entry] | None:
+        """Which of the entries that the parent is asked for this one covers; None if it is covered itself.
+
+        Whatever covers another has it within its box, which is quickly seen.
+        """
+        covers, entries = self._interests.covers, self.sent.entries
+        inside: list[str] = []
+        if len(box) == 2:
+            low, high = box
+            for name, (other_low, other_high) in islice(self._boxes.items(), self._comparisons_max):
+                if other_low <= low and high <= other_high and covers(entries[name], entry):
+                    return None
+                if low <= other_low and other_high <= high:
+                    inside.append(name)
+        else:
+            for name, other in islice(self._boxes.items(), self._comparisons_max):
+                if box_within(box, other) and covers(entries[name], entry):
+                    return None
+                if box_within(other, box):
+                    inside.append(name)
+        return [entries[name] for name in inside if covers(entry, entries[name])]
+
+    def _take_out(self, name: str) -> None:
+        """The parent is not asked for an entry any more."""
+        self.sent.remove(name)
+        self._boxes.pop(name, None)
 
     def remove(self, name: str, change: Change) -> None:
         """An entry was taken out of a bundle or the wishes."""
@@ -199,24 +251,12 @@ class Tree:
 
     def _take_back(self, gone: Entry, change: Change) -> None:
         """Ask for an entry no more, but for what it has covered."""
-        self.sent.remove(gone.name)
+        self.changed()
+        self._take_out(gone.name)
         change.remove(gone.name)
         for entry in [each for each in self.covered.values() if self._interests.covers(gone, each)]:
             del self.covered[entry.name]
             self.add(entry, change)
-
-    def wish(self, purpose: str, wanted: Iterable[Entry], change: Change) -> None:
-        """Say all that this peer wants for a purpose."""
-        before = self.wishes.pop(purpose, {})
-        after = {entry.name: entry for entry in wanted}
-        if after:
-            self.wishes[purpose] = after
-        for name in before:
-            if name not in after:
-                self.remove(name, change)
-        for name, entry in after.items():
-            if before.get(name) != entry:
-                self.add(entry, change)
 
     def drop(self, child: Address, change: Change) -> None:
         """Forget all that a child has asked for."""
@@ -224,6 +264,23 @@ class Tree:
         if bundle is not None:
             for name in bundle.entries:
                 self.remove(name, change)
+
+    def changed(self) -> None:
+        """What is asked for is about to be other than before."""
+        self.whole = False
+        for link in self.links.values():
+            link.digest = None
+
+    def unlink(self, code: str) -> Link:
+        """Deal with the owner of a region no more."""
+        self.whole = False
+        return self.links.pop(code)
+
+    def seal_for(self, link: Link) -> int:
+        """A digest of what the owner of a region is asked for, and of the target."""
+        if link.digest is None:
+            link.digest = digest_of(self.part(link))
+        return link.digest ^ seal_of(self.target)
 
     def part(self, link: Link) -> list[Entry]:
         """What the owner of a region is asked for."""

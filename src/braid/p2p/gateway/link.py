@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from braid.errors import FilterError
 from braid.language import Filter
 from braid.protocol import PublicationBatch
+from braid.protocol.changes import AvoidShortcuts, ShortcutsAvoided
 from braid.protocol.channel import Channel, ChannelSettings
 from braid.protocol.codec import Frame
 from braid.protocol.messages import (
@@ -86,8 +87,11 @@ class PeersLink:
         self._channel: Channel[None] = Channel(_SETTINGS)
         self._unsequenced: list[Message] = []
         self._requests = 0
-        self._interest = ""
-        """What the broker was told that peers want."""
+        self._interests: dict[str, str] = {}
+        """What the broker was told that peers want: keys by the texts of filters."""
+        self._untold: dict[int, str] = {}
+        """By request, the keys of those that the broker has not answered."""
+        self._keys = 0
         self._wanted: dict[str, str] = {}
         """What the brokers want, by their keys."""
 
@@ -156,8 +160,10 @@ class PeersLink:
             peers.unwanted(key)
         self._tell(SyncBegin())
         self._tell(Advertise(self._request(), f"{self.name}/*", "TRUE"))
-        interest, self._interest = self._interest, ""
-        self.want(interest)
+        interests = list(self._interests)
+        self._interests.clear()
+        self._untold.clear()
+        self.want(interests)
         self._tell(TablesComplete())
 
     def _asked(self, message: object, peers: Peers) -> None:
@@ -173,9 +179,14 @@ class PeersLink:
             if self._wanted.pop(message.key, None) is not None:
                 peers.unwanted(message.key)
             self._tell(Done(message.request))
+        elif isinstance(message, Done | Failed):
+            self._untold.pop(message.request, None)
         elif isinstance(message, Advertise | Unadvertise):
             # Whatever is published, what peers want has been told.
             self._tell(Done(message.request))
+        elif isinstance(message, AvoidShortcuts):
+            # There are none here; an operation waits until everybody in sight has said so.
+            self._tell(ShortcutsAvoided(message.operation))
 
     # The peers.
 
@@ -184,15 +195,25 @@ class PeersLink:
         if self.up:
             self._tell(Done(request))
 
-    def want(self, interest: str) -> None:
-        """Tell the broker what peers want: the text of a filter, or nothing."""
-        if interest == self._interest:
-            return
-        before, self._interest = self._interest, interest
-        if self.up and interest:
-            self._tell(Subscribe(self._request(), f"{self.name}/wanted", interest))
-        elif self.up and before:
-            self._tell(Unsubscribe(self._request(), f"{self.name}/wanted"))
+    def want(self, interests: Sequence[str]) -> None:
+        """Tell the broker what peers want, all of it: the texts of filters."""
+        for text in interests:
+            if text not in self._interests:
+                self._keys += 1
+                key = self._interests[text] = f"{self.name}/wanted{self._keys}"
+                if self.up:
+                    request = self._request()
+                    self._untold[request] = key
+                    self._tell(Subscribe(request, key, text))
+        for text in [each for each in self._interests if each not in interests]:
+            key = self._interests.pop(text)
+            if self.up:
+                self._tell(Unsubscribe(self._request(), key))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the broker and all behind it know what peers want."""
+        return self.up and not self._untold
 
     def publish(self, batch: PublicationBatch) -> None:
         """Hand publications of peers to the broker."""

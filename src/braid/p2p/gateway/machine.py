@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from braid.errors import ConfigurationError, LocalProtocolError
+from braid.errors import LocalProtocolError
 from braid.language import Filter
 from braid.p2p.dmm.repeats import Repeats
 from braid.protocol import PublicationBatch
 from braid.protocol.batch import encode_record
+from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Delivery, Drained, Greeted, Note, Pause, Send
 from braid.protocol.inputs import Closed, Drain, Heard, Malformed, Opened, Received, Tick
+from braid.protocol.messages import Ping
 from braid.protocol.publisher_names import whole_name
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from braid.p2p.dmm.application import Dmm
     from braid.p2p.gateway.link import PeersLink
     from braid.p2p.peer import Peer
-    from braid.protocol.codec import Frame
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
 
@@ -41,8 +41,11 @@ __all__ = ["GatewaySettings", "PeeredBroker"]
 CROSSED_MAX: Final = 65_536
 # Broker and peers answer each other within a turn; more rounds than this mean that they never end.
 ROUNDS_MAX: Final = 1_000
+# A broker that is driven so late was not driven by anybody.
+LATE_US: Final = 500_000
 # How long after its end the link is opened again.
 REOPEN_US: Final = 1_000_000
+EVERYTHING: Final = "TRUE"
 # Clients of a peer may not ask for these.
 ACKNOWLEDGED: Final = (
     "peers do not acknowledge deliveries: publish with delivery='fast', or connect to a broker"
@@ -57,17 +60,12 @@ class GatewaySettings:
     """Which publications of the brokers may go to peers: the text of a filter."""
     from_peers: str = "TRUE"
     """Which publications of peers may go to the brokers."""
-    installing_us: int = 200_000
-    """How long a subscription has to reach the peer that matches it before it counts as installed. Higher:
-    fewer early publications are missed in networks with long ways; slower answers."""
     alone: bool = False
     """Whether there are no other brokers: a peer by itself, which does not acknowledge deliveries."""
 
     def __post_init__(self) -> None:
         for name in ("to_peers", "from_peers"):
             Filter(getattr(self, name))
-        if self.installing_us < 0:
-            raise ConfigurationError(f"gateway: installing_us is at least 0, not {self.installing_us}")
 
 
 class PeeredBroker:
@@ -105,20 +103,28 @@ class PeeredBroker:
         self._connection = 0
         """Of the link: its numbers count down, a driver's up."""
         self._reopen_us: int | None = 0
-        self._installing: list[tuple[int, int]] = []
-        """A heap of when which request of the broker counts as carried out."""
+        self._installing: dict[str, int] = {}
+        """By key, the request of the broker that is answered when the peers have a subscription."""
         self._ending = False
         self._drained = False
         self._now_us = 0
         self._effects: list[Effect] = []
         self._of_link: deque[Effect] = deque()
-        link.want(self.settings.to_peers)
+        if self.settings.alone:
+            link.want([self.settings.to_peers])
+        else:
+            dmm.gather()
 
     # The two doors.
 
     def handle(self, stimulus: Input, now_us: int) -> list[Effect]:
         """Take in what happened and say what is to be done, in order."""
         self._now_us = now_us
+        due_us = self.broker.next_deadline_us()
+        if self.link.up and due_us is not None and now_us > due_us + LATE_US:
+            # The process has stood still. The broker must not take that for silence of its other half.
+            word = Received(self._connection, [Frame(0, Ping(0))])
+            self._broker_said(self.broker.handle(word, now_us))
         if isinstance(stimulus, Heard):
             self._peer_said(self.peer.handle(stimulus, now_us))
         elif isinstance(stimulus, Tick):
@@ -141,8 +147,6 @@ class PeeredBroker:
     def next_deadline_us(self) -> int | None:
         """When a `Tick` is due at the latest, if at all."""
         due = [self.broker.next_deadline_us(), self.peer.next_deadline_us(), self._reopen_us]
-        if self._installing:
-            due.append(self._installing[0][0])
         return min((each for each in due if each is not None), default=None)
 
     def _tick(self, tick: Tick) -> None:
@@ -159,8 +163,6 @@ class PeeredBroker:
             self._broker_said(self.broker.handle(Opened(self._connection, "peers"), now_us))
             hello = Received(self._connection, self.link.hello())
             self._broker_said(self.broker.handle(hello, now_us))
-        while self._installing and self._installing[0][0] <= now_us:
-            self.link.installed(heappop(self._installing)[1])
 
     # Between the two.
 
@@ -186,12 +188,28 @@ class PeeredBroker:
             while self._of_link:
                 self._perform(self._of_link.popleft())
             self._peer_said(self.peer.complete(self._now_us))
+            for key in self.dmm.take_installed():
+                request = self._installing.pop(key, None)
+                if request is not None:
+                    self.link.installed(request)
+            self._hand_on_wants()
             frames = self.link.take()
             if frames:
                 self._broker_said(self.broker.handle(Received(self._connection, frames), self._now_us))
             elif not self._of_link:
                 return
         raise LocalProtocolError("broker and peers do not come to an end with each other")
+
+    def _hand_on_wants(self) -> None:
+        """A gateway asks its brokers for what peers want, and says so when it is known everywhere there."""
+        wanted = self.dmm.take_wanted()
+        if wanted is not None:
+            allowed = self.settings.to_peers
+            self.link.want(
+                [text if allowed == EVERYTHING else f"({text}) AND ({allowed})" for text in wanted]
+            )
+        if self.dmm.is_asked and self.link.is_told:
+            self.dmm.answer_wanted(self._now_us)
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Send):
@@ -210,11 +228,12 @@ class PeeredBroker:
 
     def wanted(self, key: str, condition: Filter, request: int) -> None:
         """The brokers, or clients here, want this of peers."""
-        self.dmm.subscribe(key, condition, self._now_us)
-        heappush(self._installing, (self._now_us + self.settings.installing_us, request))
+        self._installing[key] = request
+        self.dmm.subscribe(key, condition, self._now_us, confirm=True)
 
     def unwanted(self, key: str) -> None:
         """They do not want it any more."""
+        self._installing.pop(key, None)
         if key in self.dmm.subscriptions:
             self.dmm.unsubscribe(key, self._now_us)
 
