@@ -72,6 +72,8 @@ __all__ = ["PIN_LIFETIME_S", "RECORDS_QUEUE_SIZE", "Client"]
 PIN_LIFETIME_S = 7 * 24 * 3600.0
 # Pieces of a replay that may wait for their reader, each as large as a broker's window.
 RECORDS_QUEUE_SIZE = 4
+# What a client of peers is told to do without.
+NO_LOG = "there are no logs"
 
 _log = logging.getLogger("braid.client")
 
@@ -268,6 +270,7 @@ class Client:
         durable: str,
         takeover: bool = False,
         secret: str | None = None,
+        copies: int = 0,
         partial: bool = False,
     ) -> DurableSubscription: ...
 
@@ -283,6 +286,7 @@ class Client:
         durable: str | None = None,
         takeover: bool = False,
         secret: str | None = None,
+        copies: int = 0,
         partial: bool = False,
     ) -> Subscription | DurableSubscription:
         """Receive what satisfies `filter`, beginning with what is published anywhere after this returns.
@@ -297,9 +301,10 @@ class Client:
                 one it is about the log, and `drop_oldest` is the default.
             queue_size: publications that may wait for the subscriber.
             on_error: instead of the client's own handler.
-            durable: the name of a log at the broker that collects publications also while nobody reads it.
+            durable: the name of a log at the broker that collects publications also while it is not read.
             takeover: if another client reads the log, it is to stop. Without this, this one is refused.
             secret: opens the log, where this client is anonymous; made from a key of this user if left out.
+            copies: with 1 a neighbour of the broker keeps the rows, too, so that the log outlives its disk.
             partial: do not wait for links that are down; `subscription.missing` names what is not covered.
 
         Raises:
@@ -321,8 +326,10 @@ class Client:
         waiting = waiting_for_links(partial, self._engine.request_timeout_s)
         requests = self._engine.session.requests
         if durable is None and wanted is not None:
-            if takeover or secret is not None:
-                raise ConfigurationError("takeover and secret are about a log; subscribe with durable=NAME")
+            if takeover or copies or secret is not None:
+                raise ConfigurationError(
+                    "takeover, secret and copies are about a log; subscribe with durable=NAME"
+                )
             choice = checked_choice(when_full or "block").value
             interest = requests.subscribe(wanted, choice, queue_size, **waiting)
             plain = Subscription(self._engine, interest, name, handler)
@@ -335,7 +342,7 @@ class Client:
         choice = checked_choice(when_full or "drop_oldest").value
         opens = self._secrets.of(durable, secret)
         interest = requests.subscribe_durable(
-            durable, wanted, choice, queue_size, opens, takeover=bool(takeover), **waiting
+            durable, wanted, choice, queue_size, opens, takeover=bool(takeover), copies=copies, **waiting
         )
         durably = DurableSubscription(self._engine, interest, name, handler)
         return await self._installed(durably, interest, callback)
@@ -377,7 +384,7 @@ class Client:
         were.
 
         Args:
-            name: of the log; `OWNER/NAME` for one of somebody else's that was granted to this client.
+            name: of the log; `OWNER/NAME` for another owner's that was granted to this client.
             first: the first offset.
             last: the last one, included; None for the end of what is safely stored.
             queue_size: publications that may wait here.
@@ -389,7 +396,7 @@ class Client:
             log: the id of the log that is meant; with another one under this name the code is `reset`.
         """
         self._engine.check()
-        self._require_brokers("replays", "there is no log to read from")
+        self._require_brokers("replays", NO_LOG)
         require_size("queue_size", queue_size)
         wish = replay_wish(first, last, filter, columns, log, complete=complete)
         opens = self._secrets.of(name, secret)
@@ -418,6 +425,7 @@ class Client:
         the log has another one there, such as after a restore from backup, the code is `reset`.
         """
         self._engine.check()
+        self._require_brokers("replays", NO_LOG)
         require_size("queue_size", queue_size)
         wish = replay_wish(first, last, filter, columns, log, complete=True, epoch=epoch, records=True)
         opens = self._secrets.of(name, secret)
@@ -438,6 +446,7 @@ class Client:
         secret: str | None = None,
         partial: bool = False,
         shard: tuple[int, int] = (0, 1),
+        copies: int = 0,
     ) -> DurableStatus:
         """Have a log that collects what satisfies `filter`, without reading it.
 
@@ -447,16 +456,20 @@ class Client:
         rest is as in `subscribe`.
         """
         self._engine.check()
+        self._require_brokers("durable subscriptions", "subscribe without durable")
         wanted = checked_filter(filter)
         choice = checked_choice(when_full or "block").value
         waiting = waiting_for_links(partial, self._engine.request_timeout_s)
         opens = self._secrets.of(name, secret)
-        request = self._engine.session.requests.create_log(name, wanted, choice, opens, shard, **waiting)
+        request = self._engine.session.requests.create_log(
+            name, wanted, choice, opens, shard, copies, **waiting
+        )
         return durable_status(await self._engine.answer(request))
 
     async def log_status(self, name: str, *, secret: str | None = None) -> DurableStatus:
         """Where a log stands: one of this client's, or one that it was granted to replay."""
         self._engine.check()
+        self._require_brokers("durable subscriptions", NO_LOG)
         opens = self._secrets.of(name, secret)
         return durable_status(
             await self._engine.answer(self._engine.session.requests.log_status(name, opens))
@@ -465,11 +478,14 @@ class Client:
     async def acknowledge_log(
         self, name: str, offset: int, *, log: str | None = None, secret: str | None = None
     ) -> None:
-        """Everything up to this offset is done with, whoever reads the log. Returns when that is stored.
+        """Everything up to this offset is done with, also if another client reads the log.
+
+        Returns when that is stored.
 
         `log` is the id of the log that is meant, if that matters.
         """
         self._engine.check()
+        self._require_brokers("durable subscriptions", NO_LOG)
         opens = self._secrets.of(name, secret)
         await self._engine.answer(
             self._engine.session.requests.acknowledge_log(name, offset, log or "", opens)
@@ -491,6 +507,7 @@ class Client:
         `lifetime_s` seconds.
         """
         self._engine.check()
+        self._require_brokers("durable subscriptions", NO_LOG)
         opens = self._secrets.of(name, secret)
         place = -1 if offset is None else offset
         request = self._engine.session.requests.pin_log(

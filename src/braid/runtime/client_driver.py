@@ -13,18 +13,20 @@ import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from braid.errors import BraidError, RemoteProtocolError
-from braid.protocol.codec import FrameDecoder, encode_frames
+from braid.errors import BraidError, ConfigurationError, RemoteProtocolError
+from braid.protocol.codec import FrameDecoder
 from braid.protocol.effects import Close, Dial, Note, Send
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Tick, Writable
 from braid.runtime.clock import Progress
-from braid.runtime.tls import handshake_problem
+from braid.runtime.tls import handshake_problem, parse_address
+from braid.runtime.writing import FrameWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from braid.client.effects import ClientEffect
     from braid.client.session import ClientSession
+    from braid.protocol import Frame
     from braid.protocol.inputs import Input
     from braid.runtime.tls import Address
 
@@ -34,9 +36,6 @@ __all__ = ["ClientDriver"]
 DIAL_TIMEOUT_S: Final = 5.0
 # How long a connection that we close has to write what it still holds.
 LINGER_S: Final = 2.0
-# Unwritten bytes at which the session is asked to hold back, and to go on.
-WRITE_HIGH: Final = 1024 * 1024
-WRITE_LOW: Final = 256 * 1024
 
 _log = logging.getLogger("braid.client")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -52,12 +51,13 @@ class _Connection(asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._progress = Progress()
         self._reason = "the broker closed the connection"
+        self._writer = FrameWriter(lambda writable: driver.turn(Writable(number, writable)))
         self.transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = driver.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # other loops have classes of their own
-        self.transport.set_write_buffer_limits(WRITE_HIGH, WRITE_LOW)
+        self._writer.use(self.transport)
         self._driver.turn(Opened(self._number, str(transport.get_extra_info("peername")), self._address))
 
     def data_received(self, data: bytes) -> None:
@@ -72,10 +72,14 @@ class _Connection(asyncio.Protocol):
             self._driver.turn(Received(self._number, frames))
 
     def pause_writing(self) -> None:
-        self._driver.turn(Writable(self._number, False))
+        self._writer.pause()
 
     def resume_writing(self) -> None:
-        self._driver.turn(Writable(self._number, True))
+        self._writer.resume()
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Send frames, as soon as the broker takes them."""
+        self._writer.send(frames)
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = self._reason if error is None else str(error) or type(error).__name__
@@ -90,6 +94,7 @@ class _Connection(asyncio.Protocol):
         """Write what is left, then close; a peer that takes nothing any more is cut off after a while."""
         self._reason = reason
         if self.transport is not None:
+            self._writer.flush()
             self.transport.close()
             self._driver.loop.call_later(LINGER_S, self.transport.abort)
 
@@ -185,8 +190,8 @@ class ClientDriver:
     def _perform_one(self, effect: ClientEffect) -> None:
         if isinstance(effect, Send):
             connection = self._connections.get(effect.connection)
-            if connection is not None and connection.transport is not None:
-                connection.transport.write(encode_frames(effect.frames))
+            if connection is not None:
+                connection.send(effect.frames)
         elif isinstance(effect, Close):
             connection = self._connections.get(effect.connection)
             if connection is not None:
@@ -201,9 +206,13 @@ class ClientDriver:
             self._concern(effect)
 
     async def _dial(self, text: str) -> None:
-        address, context = self._addresses[text]
         self._connection_last += 1
         number = self._connection_last
+        try:
+            address, context = self._addresses.get(text) or self._elsewhere(text)
+        except BraidError as error:
+            self.turn(Closed(None, str(error), text))
+            return
 
         def make() -> _Connection:
             connection = self._connections[number] = _Connection(self, number, text)
@@ -224,6 +233,18 @@ class ClientDriver:
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         self.turn(Closed(None, problem, text))
+
+    def _elsewhere(self, text: str) -> tuple[Address, ssl.SSLContext | None]:
+        """An address that a broker has told: as safe as those that the program has given.
+
+        Raises:
+            ConfigurationError: it is not, or it is none.
+        """
+        address = parse_address(text)
+        context = next((each for _, each in self._addresses.values() if each is not None), None)
+        if address.tls != (context is not None):
+            raise ConfigurationError(f"{text} is not as safe as the addresses that were given")
+        return address, context
 
     def _rearm(self) -> None:
         """See to it that the session's next deadline is met; one that fires early is harmless."""

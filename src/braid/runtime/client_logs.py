@@ -58,6 +58,10 @@ class DurableStatus(msgspec.Struct, frozen=True):
     shard: int = 0
     shards: int = 1
     """Of so many logs with the same filter it is that one."""
+    copies: int = 0
+    """How many neighbours of the broker keep its rows, too."""
+    keeper: str = ""
+    """The neighbour that does so at the moment."""
 
     def epoch_at(self, offset: int) -> str:
         """The epoch of a row; empty where that is not known."""

@@ -67,7 +67,7 @@ class ReceiptView:
 
     @property
     def status(self) -> str:
-        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where nobody can tell any more.
+        """`waiting`, `delivered`, `discarded`, `refused`, or `unknown` where it cannot be told any more.
 
         Of a batch, the first of `waiting`, `unknown`, `refused` and `discarded` that is true of one of them.
         """
@@ -88,9 +88,9 @@ class Receipt(ReceiptView):
 
     With fast delivery that means that the broker has it, with acknowledged delivery that everybody has it
     whose subscription it satisfies. Awaiting it raises `AccessDeniedError` or `RequestRefusedError` if the
-    broker did not take it, and `ConnectionLostError` if nobody knows. If the broker took it for a repetition,
-    `discarded` is True then: a publication with its number, or later ones, came from somebody else in this
-    publisher's name and epoch. The receipt of a batch speaks of all of its publications.
+    broker did not take it, and `ConnectionLostError` if that is not known. If the broker took it for a
+    repetition, `discarded` is True then: a publication with its number, or later ones, came from another
+    client in this publisher's name and epoch. The receipt of a batch speaks of all of its publications.
     """
 
     __slots__ = ()

@@ -55,7 +55,7 @@ def connect(
         tls: whom to believe and which certificate to show; also makes `host:port` mean TLS.
         publisher: the name in the ids of what is published, beginning with `name`; made up if left out. Where
             clients have to say who they are, the broker's name for us and a slash come before it, so that
-            nobody else can use it.
+            no other client can use it.
         epoch: which run of that publisher this is; by default a new one. A job that is tried again after it
             broke off gives the same name, epoch and numbers: what was published before is recognised, and its
             receipts say `discarded`.

@@ -35,7 +35,7 @@ from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.runtime.tls import handshake_problem, parse_address, peer_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import msgspec
 
@@ -373,11 +373,21 @@ class _Outgoing(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for frame in self._decoder.feed(data):
+            for frame in self._frames(data):
                 self._answered(frame.body)
         except RemoteProtocolError as error:
             self._datagrams.refused(self, str(error))
             self.end()
+
+    def _frames(self, data: bytes) -> Iterator[Frame]:
+        try:
+            yield from self._decoder.feed(data)
+        except RemoteProtocolError as error:
+            if self.welcomed.is_set():
+                raise
+            raise RemoteProtocolError(
+                f"it does not answer as a peer does; perhaps it is a broker that is none ({error})"
+            ) from error
 
     def _answered(self, answer: object) -> None:
         if isinstance(answer, PeerRefused):
@@ -548,5 +558,5 @@ def other_network(version: int, network: str, own: str) -> str:
         return f"version {PEER_VERSION} of the protocol of peers is spoken here, not {version}"
     return (
         f"this network has the schema {own[:40]}, the other peer {network[:40]!r}: "
-        "all peers of a network have the schema that it began with"
+        "all peers of a network have the schema that it began with, its DHT and its algorithm"
     )

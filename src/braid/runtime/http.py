@@ -134,9 +134,7 @@ class HttpServer:
             return Answer(HTTPStatus.BAD_REQUEST, b"this is not HTTP/1.1\n")
         method, target, _ = words
         if self._admits is not None and not self._admits(_bearer(request)):
-            return Answer(
-                HTTPStatus.UNAUTHORIZED, b"a token of somebody who may operate this broker is needed\n"
-            )
+            return Answer(HTTPStatus.UNAUTHORIZED, b"the token of an operator of this broker is needed\n")
         if method != "GET":
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET is answered\n")
         route = self._routes.get(target.partition("?")[0])

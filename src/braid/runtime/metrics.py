@@ -82,11 +82,11 @@ _LINK_GAUGES: Final = {
     "soft_link_waiting_bytes": "Bytes waiting to be sent over a soft link; its other end is the neighbour.",
 }
 _MESH_GAUGES: Final = {
-    "delta": "How many links far this broker sees.",
+    "delta": "Up to how many links away this broker knows others.",
     "brokers_in_sight": "Other brokers that this one knows of, within delta.",
     "soft_links": "Soft links that this broker has to others.",
     "soft_links_from": "Soft links that others have to this broker.",
-    "links_in_all": "Primary and soft links together, whoever opened them.",
+    "links_in_all": "Primary and soft links together, opened by either side.",
     "fanout": "How many links there may be in all.",
     "candidates": "Links tried without a connection, to find out what they would be worth.",
     "saving_uplink": "1 while SH saves copies because the uplink is busy.",
@@ -115,6 +115,11 @@ class TurnTimes:
             self._sums_us[kind] = 0
         counts[bisect_left(BOUNDS_US, duration_us)] += 1
         self._sums_us[kind] += duration_us
+
+    @property
+    def busy_us(self) -> int:
+        """All turns together."""
+        return sum(self._sums_us.values())
 
     def histograms(self) -> Iterator[tuple[str, list[tuple[str, float]], float]]:
         """Kind, cumulative counts by upper bound in seconds as text, and the sum in seconds."""

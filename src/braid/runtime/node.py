@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.errors import BraidError, StoreError
-from braid.protocol import encode_frames
 from braid.protocol.codec import BROKER_VOCABULARY
 from braid.protocol.effects import (
     Close,
@@ -28,22 +27,36 @@ from braid.protocol.effects import (
     Note,
     Pause,
     Persist,
+    Probe,
     Progress,
     ReadLog,
     Reload,
+    Replaced,
     Send,
     SendTo,
     SweepStore,
     Unlock,
 )
-from braid.protocol.inputs import Closed, Drain, LockRefused, LogRead, Persisted, Reconfigured, Swept, Tick
+from braid.protocol.inputs import (
+    Closed,
+    Drain,
+    LockRefused,
+    LogRead,
+    Persisted,
+    Probed,
+    Reconfigured,
+    Swept,
+    Tick,
+)
 from braid.runtime.clock import Clock
 from braid.runtime.connection import Connection
 from braid.runtime.datagrams import FirstBytes
+from braid.runtime.probing import probed_us
+from braid.runtime.reading import FilterReader
 from braid.runtime.tls import handshake_problem, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from braid.protocol import Machine
     from braid.protocol.codec import Vocabulary
@@ -124,6 +137,8 @@ class Node:
         """Called to read access file and certificates again; it reports `Reconfigured` with this token."""
         self.on_neighbours: Callable[[tuple[str, ...]], None] = lambda names: None
         """Called when the machine has other neighbours than before."""
+        self.on_replaced: Callable[[Replaced], None] = lambda replaced: None
+        """Called when another process has the machine's name: this one is to be stopped."""
         self.locks: Callable[[Lock | Unlock], None] = self._no_locks
         """Called to take and give back locks; it reports `Locked`, `LockRefused` and `LockLost`."""
         self._audit = audit
@@ -141,8 +156,10 @@ class Node:
         self._accepting: set[asyncio.Task[None]] = set()
         self._on_turn = on_turn
         self._tracing = tracing
+        self._observer: Callable[[Input, Sequence[Effect], int], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
+        self._filters = FilterReader(self._loop)
         self._servers: list[asyncio.Server] = []
         self._connections: dict[int, Connection] = {}
         self._connections_ever = 0
@@ -248,6 +265,7 @@ class Node:
     async def stop(self) -> None:
         """End everything now."""
         self._stopped = True
+        self._filters.close()
         for timer in (self._timer, self._looking):
             if timer is not None:
                 timer.cancel()
@@ -271,7 +289,15 @@ class Node:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close, self._clock.now_us())
 
-    # FairQueue.
+    def now_us(self) -> int:
+        """The time by which turns are done."""
+        return self._clock.now_us()
+
+    def observe(self, observer: Callable[[Input, Sequence[Effect], int], None] | None) -> None:
+        """Have this called after every turn with what came in, what was decided and when it began."""
+        self._observer = observer
+
+    # Turns.
 
     def report(self, stimulus: Input) -> None:
         """Tell the machine what happened and do what it says."""
@@ -295,6 +321,8 @@ class Node:
             self._perform(effect)
         if self._tracing is not None:
             self._tracing.turn(stimulus, effects, begin_us)
+        if self._observer is not None:
+            self._observer(stimulus, effects, begin_us)
         if self._on_turn is not None:
             self._on_turn(stimulus, self._clock.now_us() - begin_us)
 
@@ -321,7 +349,7 @@ class Node:
         if isinstance(effect, Send):
             connection = self._connections.get(effect.connection)
             if connection is not None:
-                connection.write(encode_frames(effect.frames))
+                connection.send(effect.frames)
         elif isinstance(effect, SendTo) and self._datagrams is not None:
             self._datagrams.send(effect)
         elif isinstance(effect, Persist):
@@ -353,10 +381,14 @@ class Node:
                 connection.greeted(effect.frame_bytes_max)
         elif isinstance(effect, Drained):
             self.drained.set()
+        elif isinstance(effect, Replaced):
+            self.on_replaced(effect)
         elif isinstance(effect, Neighbours):
             self.on_neighbours(effect.names)
         elif isinstance(effect, Lock | Unlock):
             self.locks(effect)
+        elif isinstance(effect, Probe):
+            self._keep(self._dialling, self._probe(effect))
         elif isinstance(effect, Reload):
             self.reload(effect.token)
         else:
@@ -379,6 +411,7 @@ class Node:
             self._forget,
             dialled=dialled,
             vocabulary=self._vocabulary,
+            read_filter=self._filters.read,
         )
         return connection
 
@@ -419,6 +452,9 @@ class Node:
         self._log.log(level, "a neighbour cannot be reached", extra={"fields": {"problem": problem}})
         self.report(Closed(None, problem, text, dial.soft))
 
+    async def _probe(self, probe: Probe) -> None:
+        self.report(Probed(probe.broker, await probed_us(probe.address)))
+
     # The store.
 
     def _persist(self, effect: Persist) -> None:
@@ -434,17 +470,20 @@ class Node:
             self.report(_persisted(effect.token, error))
 
     def _read(self, effect: ReadLog) -> None:
-        def done(found: object) -> None:
+        def done(found: Any) -> None:
             if isinstance(found, StoreError):
                 self._from_store(LogRead(effect.token, error=str(found)))
             elif isinstance(found, list):
                 self._from_store(LogRead(effect.token, found))
+            else:
+                self._from_store(LogRead(effect.token, packed=found))
 
         if self._store is None:
             self.report(LogRead(effect.token, error="there is no store"))
             return
         try:
-            self._store.read(effect.name, effect.first, effect.last, effect.bytes_max, done)
+            read = self._store.read_packed if effect.packed else self._store.read
+            read(effect.name, effect.first, effect.last, effect.bytes_max, done)
         except StoreError as error:
             self.report(LogRead(effect.token, error=str(error)))
 

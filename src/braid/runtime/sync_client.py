@@ -268,6 +268,7 @@ class SyncClient:
         durable: str,
         takeover: bool = False,
         secret: str | None = None,
+        copies: int = 0,
         partial: bool = False,
     ) -> SyncDurableSubscription: ...
 
@@ -283,11 +284,14 @@ class SyncClient:
         durable: str | None = None,
         takeover: bool = False,
         secret: str | None = None,
+        copies: int = 0,
         partial: bool = False,
     ) -> SyncSubscription | SyncDurableSubscription:
         """Receive what satisfies `filter`. See `Client.subscribe`; a callback runs in a thread of its own."""
         if is_coroutine_callback(callback):
-            raise ConfigurationError("a callback here is a plain function; nobody would await a coroutine")
+            raise ConfigurationError(
+                "a callback here is a plain function; a coroutine would never be awaited"
+            )
         handler = checked_handler(on_error)
 
         # Which of both it is shows in the answer.
@@ -301,6 +305,7 @@ class SyncClient:
                 durable=durable,
                 takeover=takeover,
                 secret=secret,
+                copies=copies,
                 partial=partial,
             )
         )
@@ -385,11 +390,12 @@ class SyncClient:
         secret: str | None = None,
         partial: bool = False,
         shard: tuple[int, int] = (0, 1),
+        copies: int = 0,
     ) -> DurableStatus:
         """Have a log, without reading it. See `Client.create_durable`."""
         return self._run(
             self._client.create_durable(
-                name, filter, when_full=when_full, secret=secret, partial=partial, shard=shard
+                name, filter, when_full=when_full, secret=secret, partial=partial, shard=shard, copies=copies
             )
         )
 
@@ -400,7 +406,7 @@ class SyncClient:
     def acknowledge_log(
         self, name: str, offset: int, *, log: str | None = None, secret: str | None = None
     ) -> None:
-        """Everything up to this offset is done with, whoever reads the log. See `Client.acknowledge_log`."""
+        """Everything up to this offset is done with. See `Client.acknowledge_log`."""
         self._run(self._client.acknowledge_log(name, offset, log=log, secret=secret))
 
     def pin_log(

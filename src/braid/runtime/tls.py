@@ -171,7 +171,7 @@ def check_binding(host: str, *, tls: bool, authenticated: bool, insecure: bool =
         f"refusing to listen on {where} without {lacking}: everybody who reaches it could read along or take "
         "part. Configure a certificate and key (TLS) and an access file or required client certificates "
         "(authentication), or listen on 127.0.0.1, or, in a network that is safe by other means, allow it "
-        "explicitly with the insecure flag"
+        "explicitly (--insecure, or insecure = true in [listener])"
     )
 
 
@@ -189,12 +189,12 @@ class TlsSettings:
     """The private key of the certificate, not encrypted. Left out, it is looked for in the same file."""
     authority: Path | None = None
     """The certificates of those whose signature we believe. Left out, a client believes what its system
-    believes, and a listener asks nobody for a certificate."""
+    believes, and a listener asks for no certificate."""
     revocations: Path | None = None
     """The lists of certificates that the authority has taken back (CRL). A certificate on one of them is not
-    accepted. Each authority that signs needs a list here, and one that has run out accepts nobody."""
+    accepted. Each authority that signs needs a list here, and one that has run out accepts no certificate."""
     require_client_certificate: bool = False
-    """For listeners: refuse whoever has none (mutual TLS). Otherwise, with an authority, a client may show
+    """For listeners: refuse clients without one (mutual TLS). Otherwise, with an authority, a client may show
     one or not, and may log in with a token."""
 
 
@@ -297,7 +297,7 @@ def _load_own(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
     def no_passphrase() -> str:
         raise ConfigurationError(
-            f"the TLS key {key} is encrypted, and nobody can be asked for the passphrase; "
+            f"the TLS key {key} is encrypted, and there is no way to ask for its passphrase; "
             "store it decrypted, readable by the broker's user only"
         )
 

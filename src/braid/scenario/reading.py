@@ -16,6 +16,7 @@ from braid.adaptation import SoftLinkSettings
 from braid.adaptation.topology import TopologySettings
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import BraidError
+from braid.plugins import load_plugins
 from braid.protocol import ChannelSettings
 from braid.scenario.faults import VOCABULARY, Fault, FaultKind, Side
 from braid.scenario.running import OWN_SETTINGS, SimulationSettings
@@ -65,6 +66,7 @@ def scenario_from_text(text: str, *, file: str = "scenario.toml", seed: int | No
 
 def _scenario(document: Document, file: str, seed: int | None) -> Scenario:
     top = document.top()
+    load_plugins(forwarding_strategies=top.values.get("strategy"))
     own_seed = top.integer("seed", 1)
     chosen = own_seed if seed is None else seed
     strategy = top.choice("strategy", tuple(STRATEGIES), "S0")

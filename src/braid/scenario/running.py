@@ -29,7 +29,9 @@ from braid.broker.core import BrokerCore
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
 from braid.matching import SharedMatching
+from braid.plugins import load_plugins
 from braid.protocol import PublicationBatch
+from braid.scenario.centring import Centring
 from braid.scenario.faults import Fault, schedule_faults
 from braid.scenario.tally import Tally, Untraced
 from braid.scenario.workload import (
@@ -106,10 +108,16 @@ class SimulationSettings:
     """The same for single brokers."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong, in times of the workload."""
+    centre_at_us: int | None = None
+    """When brokers that match often begin to move toward the middle of the tree by delta-moves, in the time
+    of the workload; None: never."""
+    centre_degree_max: int = 3
+    """How many links of the tree a broker has at most when they have."""
     sample_us: int = 1_000_000
     """How often links and brokers are sampled."""
 
     def __post_init__(self) -> None:
+        load_plugins(forwarding_strategies=self.strategy)
         if self.strategy not in STRATEGIES:
             raise ConfigurationError(f"the strategy is one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
         for name in ("warm_up_us", "publish_us", "drain_us"):
@@ -145,6 +153,10 @@ class SimulationSummary:
     duplicates: int
     """Publications that came to a broker once more and were not passed on."""
     faults: int
+    moved: int
+    """Brokers that were moved toward the middle."""
+    moved_us: int | None
+    """When the last of them was, in time of the workload; None if not all of them were."""
     start_us: int
     """When publishing started, in the time of the trace."""
     virtual_s: float
@@ -184,6 +196,7 @@ def simulate(
     Raises:
         ConfigurationError: the settings do not fit together; it says which.
     """
+    load_plugins(forwarding_strategies=settings.strategy)  # the settings may come from another process
     with Tally(trace_dir) if trace_dir is not None else Untraced() as trace:
         return _Run(settings, trace, repeat_command).go(progress)
 
@@ -219,6 +232,12 @@ class _Run:
             self.work, counts, self.start_us, self._prepare if self.shared is not None else None
         )
         self.stations: dict[ClientKey, Station] = {}
+        self.centring = Centring(
+            self.world,
+            network,
+            settings.centre_degree_max,
+            lambda: {each.broker: float(each.delivered) for each in self.stations.values()},
+        )
         self.clients_late = self.brokers_late = 0
         self.matched_hops = self.duplicates = 0
         self.soft_links: dict[str, tuple[str, ...]] = {}
@@ -232,6 +251,8 @@ class _Run:
         self._attach_stations()
         faults = schedule_faults(world, settings.faults, self.start_us)
         world.at(self.start_us - 1, self._before_publishing)
+        if settings.centre_at_us is not None:
+            world.at(self.start_us + settings.centre_at_us, self.centring.begin)
         end_us = self.start_us + self.publish_us + settings.drain_us
         for step in range(1, PROGRESS_STEPS + 1):
             world.run_until(self.settled_us + (end_us - self.settled_us) * step // PROGRESS_STEPS)
@@ -362,6 +383,8 @@ class _Run:
             soft_links=self.soft_links,
             duplicates=self.duplicates,
             faults=faults,
+            moved=self.centring.moved,
+            moved_us=done_us - self.start_us if (done_us := self.centring.done_us) is not None else None,
             start_us=self.start_us,
             virtual_s=world.now_us / 1e6,
             cpu_s=round(cpu_s, 3),
@@ -377,6 +400,8 @@ class _Run:
         ):
             if late:
                 yield f"{late:,} of {count:,} {what} when publishing started: a longer warm-up is needed"
+        for reason in self.centring.refusals:
+            yield f"a broker was not moved toward the middle: {reason}"
         refused = [(station, each) for station in self.stations.values() for each in station.refused]
         for station, each in refused[:REFUSED_SHOWN_MAX]:
             yield f"{station.broker} refused something to {station.name}: {each.reason}"

@@ -95,7 +95,7 @@ def _policy(document: Document) -> AccessPolicy:
             named.fail(name, "is no name for a principal; unknown clients have a table [anonymous]")
         table = named.table(name)
         if not any(kind in table for kind in _CREDENTIALS):
-            named.fail(name, "has neither tokens nor certificates, so nobody could be it")
+            named.fail(name, "has neither tokens nor certificates, so it could never be shown")
         for kind in _CREDENTIALS:
             _add_owner(owners[kind], table, kind, name)
         expires_us = _moment_us(table, _EXPIRES)

@@ -17,6 +17,7 @@ from braid.errors import ConfigurationError
 from braid.runtime.audit import AuditLog
 from braid.runtime.directory import open_directory
 from braid.runtime.http import HttpServer, operator_routes
+from braid.runtime.metrics import require_prometheus
 from braid.runtime.store import SqliteStore, StoreThread
 from braid.runtime.tls import Address, check_binding, is_loopback, parse_address
 from braid.runtime.tracing import NodeTracing
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from braid.broker.core import BrokerCore
     from braid.broker.settings import BrokerSettings
-    from braid.protocol.log import StoreState
+    from braid.protocol.log import KeepStanding, StoreState
     from braid.runtime.directory import Directory
     from braid.runtime.metrics import Metrics
     from braid.runtime.node import Node
@@ -77,15 +78,17 @@ def open_audit(settings: ServerSettings, stack: AsyncExitStack) -> AuditLog | No
 
 
 def open_store(
-    settings: ServerSettings, stack: AsyncExitStack
+    settings: ServerSettings, stack: AsyncExitStack, standing: KeepStanding | None = None
 ) -> tuple[StoreThread | None, StoreState | None]:
-    """The store and what is in it, if there is one."""
+    """The store and what is in it, if there is one; `standing`: what it is to remember first."""
     if settings.store.data_dir is None:
         return None, None
     store = SqliteStore(
         settings.store.data_dir, retention=settings.retention, synchronous=settings.store.synchronous
     )
     stack.callback(store.close)
+    if standing is not None:
+        store.apply([standing])
     state = store.state()
     thread = StoreThread(store)
     stack.callback(thread.close)  # the node closes it too, if it comes so far; twice does no harm
@@ -175,6 +178,10 @@ async def open_http(
     """Serve health, readiness and metrics; returns where, or "" if it is not wanted."""
     if address is None:
         return ""
+    try:
+        require_prometheus()
+    except ConfigurationError as error:
+        _log.warning("/metrics will have no numbers: %s", error)  # now, and not when they are asked for
     beyond = not is_loopback(address.host)
     tls = doors.http_tls if beyond else None
     server = HttpServer(

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.broker.core import BrokerCore
-from braid.errors import ConfigurationError
+from braid.errors import BraidError, ConfigurationError
 from braid.runtime.locks import DirectoryLocks
 from braid.runtime.logs import announce
 from braid.runtime.metrics import Metrics, TurnTimes
@@ -42,10 +42,13 @@ from braid.server.assembly import (
     reserved,
     with_addresses,
 )
+from braid.server.dashboard import open_dashboard
 from braid.server.doorkeeping import Doorkeeping
 from braid.server.peering import Peering, open_peering
 from braid.server.registration import Registration, known_neighbours
 from braid.server.settings import ServerSettings
+from braid.server.standby import answer_standby, in_place, with_ports
+from braid.server.watching import Watching
 
 if TYPE_CHECKING:
     import os
@@ -53,7 +56,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from braid.broker.settings import BrokerSettings
+    from braid.protocol.effects import Replaced
     from braid.protocol.inputs import Input
+    from braid.protocol.log import KeepStanding
 
 __all__ = ["Broker", "BrokerStart", "serve"]
 
@@ -120,10 +125,17 @@ class Broker:
         """What it was started with."""
         self.http = ""
         """Where it serves health and metrics, such as `http://127.0.0.1:9000`; "" if it does not."""
+        self.dashboard = ""
+        """Where its dashboard is, such as `http://127.0.0.1:7080/`; "" if it has none."""
         self._stack = AsyncExitStack()
         self._peering: Peering | None = None
         self.refused = asyncio.Event()
-        """Set when the peers that it was to join do not want it; `why_not_ready` says why."""
+        """Set when the peers that it was to join do not want it, or another process has its name;
+        `why_not_ready` says why."""
+        self._standing: KeepStanding | None = None
+        self._replaced: Replaced | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._settings: BrokerSettings
         self._core: BrokerCore
         self._node: Node
@@ -165,6 +177,11 @@ class Broker:
         """A sentence, empty while it is ready."""
         if self.ready:
             return ""
+        if self._replaced is not None:
+            return (
+                f"the broker at {self._replaced.address} has the name {self.broker_id} now: this process is "
+                "not needed any more. To use it again, give it another id and an empty data directory"
+            )
         found = self.statistics()
         if found["store_failed"]:
             return "the store has failed; the log says how"
@@ -225,6 +242,8 @@ class Broker:
                 acknowledged delivery nor stored may be lost.
         """
         try:
+            if self._taking is not None and self._taking is not asyncio.current_task():
+                await asyncio.wait([self._taking])
             if drain:
                 await self.drain()
         finally:
@@ -241,6 +260,39 @@ class Broker:
         drained.set()  # nobody waits for what cannot happen any more
         announce("stopped")
 
+    # Taking the place of another broker, or giving way to one.
+
+    def _take_over(self, standing: KeepStanding) -> None:
+        """This process is to have the name of a broker that is gone."""
+        if self._taking is None and not self.stopped:
+            self._taking = asyncio.ensure_future(self._change_places(standing))
+
+    async def _change_places(self, standing: KeepStanding) -> None:
+        try:
+            # Whoever asked for it is told before the connections end.
+            async with asyncio.timeout(DRAIN_EXTRA_S):
+                await self._node.drain()
+        except TimeoutError:
+            _log.warning("takes another broker's place before all clients have left")
+        await self._stack.aclose()
+        self._stack, self._ready = AsyncExitStack(), asyncio.Event()
+        self._standing = standing
+        self.settings = with_ports(self.settings, self._port, self.http)
+        try:
+            await self._open()
+        except BraidError as error:
+            _log.error("cannot take the place of a broker", extra={"fields": {"reason": str(error)}})
+            self._taking = None
+            self.refused.set()
+        else:
+            self._taking = None
+
+    def _gives_way(self, replaced: Replaced) -> None:
+        """Another process has our name: end, at once."""
+        self._replaced = replaced
+        self.refused.set()
+        self._ending = asyncio.ensure_future(self.stop(drain=False))
+
     # The beginning.
 
     async def _open(self) -> None:
@@ -251,6 +303,13 @@ class Broker:
             raise
         announce("listening", address=self.address, **({"http": self.http} if self.http else {}))
         self._node.start()
+        try:
+            self.dashboard = await open_dashboard(self.settings, self.address, self._stack)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        if self.dashboard:
+            announce("dashboard", address=self.dashboard)
 
     async def _open_all(self, stack: AsyncExitStack) -> None:
         wanted = self.settings
@@ -261,7 +320,12 @@ class Broker:
         if http is not None:
             check_listener(http.host, wanted, doors, "to serve HTTP")
         audit = open_audit(wanted, stack)
-        store, state = open_store(wanted, stack)
+        store, state = open_store(wanted, stack, self._standing)
+        # What is kept does not say how publications come back: that holds for this beginning only.
+        standing, self._standing = self._standing, None
+        if standing is None and state is not None:
+            standing = state.standing
+        wanted = self.settings = in_place(wanted, standing)
         directory = await open_broker_directory(wanted, stack)
         listener, keeper = reserved(listener, doors.server_tls is not None)
         with keeper:
@@ -277,7 +341,9 @@ class Broker:
                 store=state,
                 neighbours=await known_neighbours(directory, settings.broker_id),
                 stopwatch=time.perf_counter_ns,
+                standing=standing,
             )
+            answer_standby(wanted, core, standing, self._take_over)
             turns = TurnTimes()
             tls = doors.client_tls if doors.server_tls is not None else None
             node = self._node = Node(
@@ -295,6 +361,11 @@ class Broker:
                 datagrams=peering.datagrams if peering is not None else None,
             )
             node.reload = partial(doors.reload, node, audit)
+            watching = Watching(core.who, node.now_us, node.observe)
+            core.answer("watch", watching.watch)
+            core.answer("way", watching.way)
+            core.answer("process", lambda arguments: {"busy_us": turns.busy_us})
+            node.on_replaced = self._gives_way
             stack.push_async_callback(node.stop)
             await listen(node, listener)
             self._port = listener.port

@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 from braid.errors import ConfigurationError, FilterError
 from braid.language import Filter
-from braid.p2p.dht.pastry import PastrySettings
+from braid.p2p.dht import DHTS, OTHER_DHTS
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.ring import RingSettings
 
 __all__ = ["PeerSettings"]
@@ -28,9 +29,9 @@ class PeerSettings:
     replays and acknowledged delivery are refused."""
     bootstrap: tuple[str, ...] = ()
     """Addresses of peers whose network to join; left out, a network begins here."""
-    dht: Literal["ring", "pastry"] = "pastry"
+    dht: str = "pastry"
     """How peers find each other: pastry (each knows some dozens of others) or ring (each knows all, for some
-    dozens of peers). The same for all peers of a network."""
+    dozens of peers), or by a plug-in. The same for all peers of a network."""
     algorithm: Literal["DMM", "DMM-AR"] = "DMM-AR"
     """How subscriptions and publications meet: DMM in one space of all attributes of the schema, DMM-AR in a
     space for each set of attributes that filters use. The same for all peers of a network."""
@@ -57,8 +58,6 @@ class PeerSettings:
     grace_us: int = 500_000
     """By how much a confirmation may be late before a message is sent again; three in vain mean that a peer
     is dead. Higher: busy peers are less often taken for dead, lost messages come later."""
-    installing_us: int = 200_000
-    """How long a subscription has to reach the peer that matches it before it counts as installed."""
     loss: float = 0.0
     """The share of messages to other peers that is dropped on purpose, to see what that does."""
 
@@ -68,6 +67,9 @@ class PeerSettings:
                 Filter(getattr(self, name))
             except FilterError as error:
                 raise ConfigurationError(f"[peers] {name} is not a filter: {error}") from None
+        if self.dht not in DHTS and self.dht not in OTHER_DHTS:
+            known = ", ".join((*DHTS, *sorted(OTHER_DHTS)))
+            raise ConfigurationError(f"[peers] dht is one of {known}; not {self.dht!r}")
         if not 0 <= self.loss <= 1:
             raise ConfigurationError(f"[peers] loss is a share from 0 to 1, not {self.loss}")
 

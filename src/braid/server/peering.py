@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from braid.broker.access import AccessPolicy, Grant, Principal, hashed_token
+from braid.broker.reports import overlay_of
 from braid.broker.settings import checked_broker_id
 from braid.errors import BraidError, ConfigurationError
+from braid.p2p.dht import OTHER_DHTS
 from braid.p2p.dht.pastry import Pastry
 from braid.p2p.dht.ring import Ring
 from braid.p2p.dmm import DMM_MESSAGES, Dmm, DmmSettings, Interests
@@ -104,6 +106,7 @@ class Peering:
             expiry_us=2 * settings.beacon_us,
             cache_beacon_us=settings.beacon_us,
             cache_expiry_us=2 * settings.beacon_us,
+            gateways=True,
         )
         if settings.algorithm == "DMM" and not self._schema.dimensions:
             raise ConfigurationError("DMM needs a schema that names the attributes; give one, or use DMM-AR")
@@ -114,10 +117,22 @@ class Peering:
         """Why the first bootstrap peer that answered does not want us, if it does not."""
         self.on_refusal: Callable[[], None] = lambda: None
         self._bootstrap = tuple(_peer_address(parse_address(each)) for each in settings.bootstrap)
+        self._require_tls_as_written(listener.tls)
         self._access: AccessPolicy | None = None
         self.machine: PeeredBroker
         self.datagrams: Datagrams
         self._dht: Dht
+
+    def _require_tls_as_written(self, tls: bool) -> None:
+        """Raise unless peers are dialled as their addresses say. One without a scheme says nothing."""
+        for text in self.settings.bootstrap:
+            if "://" in text and parse_address(text).tls != tls:
+                problem = (
+                    f"{text} means without TLS, but this peer has a certificate; use braids+p2p://"
+                    if tls
+                    else f"{text} means with TLS, but this peer has no certificate; give it one"
+                )
+                raise ConfigurationError(f"[peers] bootstrap: {problem}")
 
     @property
     def network(self) -> str:
@@ -146,6 +161,8 @@ class Peering:
         settings = self.settings
         if settings.dht == "ring":
             dht: Dht = Ring(turn, self.address, settings.ring)
+        elif settings.dht in OTHER_DHTS:
+            dht = OTHER_DHTS[settings.dht](turn, self.address)
         else:
             dht = Pastry(turn, self.address, settings.pastry)
         self._dht = dht
@@ -161,10 +178,10 @@ class Peering:
         crossing = GatewaySettings(
             to_peers=settings.to_peers,
             from_peers=settings.from_peers,
-            installing_us=settings.installing_us,
             alone=settings.alone,
         )
         broker.answer("peer", lambda arguments: self.report())
+        broker.answer("overlay", lambda arguments: self._marked(overlay_of(broker.snapshot())))
         self.machine = PeeredBroker(broker, peer, dmm, link, crossing)
         self.datagrams = Datagrams(
             self.address,
@@ -177,6 +194,13 @@ class Peering:
             on_refused=self._refused,
         )
         return self.machine
+
+    def _marked(self, overlay: dict[str, Any]) -> dict[str, Any]:
+        """Whoever looks at the network can tell which neighbour is no broker, and has no address."""
+        for link in overlay["links"]:
+            if link["neighbour"] == self._link_name:
+                link["peers"] = True
+        return overlay
 
     @property
     def joined(self) -> bool:

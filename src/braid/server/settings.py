@@ -24,13 +24,14 @@ from braid.adaptation import SoftLinkSettings
 from braid.adaptation.topology import TopologySettings
 from braid.broker.settings import STRATEGIES, BrokerSettings
 from braid.errors import ConfigurationError
+from braid.plugins import load_plugins
 from braid.protocol import ChannelSettings
 from braid.protocol.log import Retention
 from braid.runtime.directory import DirectorySettings
 from braid.runtime.store import Synchronous
 from braid.runtime.tls import TlsSettings
 from braid.server.peer_settings import PeerSettings
-from braid.settings import Document, meanings_of, read_fields
+from braid.settings import Document, Section, meanings_of, read_fields
 
 __all__ = ["Key", "ServerSettings", "TraceSettings", "default_text", "keys_of"]
 
@@ -74,8 +75,18 @@ class HttpSettings:
 
     listen: str = ""
     """Host and port of an HTTP server with /health, /ready and /metrics; port 0 takes a free one. On loopback
-    it asks nobody who they are. Beyond, the rules of the listener hold: it uses the same certificate, and
-    wants the token of somebody who may operate, as `Authorization: Bearer`. Left out, there is none."""
+    it asks for no credentials. Beyond, the rules of the listener hold: it uses the same certificate, and
+    wants the token of an operator, as `Authorization: Bearer`. Left out, there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DashboardSettings:
+    """A page about the network."""
+
+    listen: str = ""
+    """Host and port of the dashboard, which is a process beside the broker and ends with it; port 0 takes a
+    free one. It needs the extra dashboard. Beyond loopback it uses the broker's certificate, and every viewer
+    needs the token of somebody who may operate. Left out, there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +132,15 @@ class DirectoryChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StandbySettings:
+    """Whether this process waits for the place of another broker."""
+
+    enabled: bool = False
+    """Wait without links until an operator gives this process the name of a broker that is gone. It needs no
+    neighbours: those of that broker become its own. With a data directory it remembers its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """Everything about one broker process, in the groups of the configuration file."""
 
@@ -131,11 +151,13 @@ class ServerSettings:
     store: StoreSettings = field(default_factory=StoreSettings)
     retention: Retention = field(default_factory=Retention)
     http: HttpSettings = field(default_factory=HttpSettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     log: LogSettings = field(default_factory=LogSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     directory: DirectoryChoice = field(default_factory=DirectoryChoice)
     directory_settings: DirectorySettings = field(default_factory=DirectorySettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
+    standby: StandbySettings = field(default_factory=StandbySettings)
 
     @classmethod
     def of(
@@ -149,6 +171,7 @@ class ServerSettings:
         strategy: str | None = None,
         delta: int | None = None,
         fanout: int | None = None,
+        topology_policy: str | None = None,
         data_dir: Path | str | None = None,
         directory: str | None = None,
         access: Path | str | None = None,
@@ -157,12 +180,14 @@ class ServerSettings:
         tls_authority: Path | str | None = None,
         tls_revocations: Path | str | None = None,
         http: str | None = None,
+        dashboard: str | None = None,
         trace: Path | str | None = None,
         audit: Path | str | None = None,
         insecure: bool | None = None,
         log_format: str | None = None,
         log_level: str | None = None,
         bootstrap: Sequence[str] | None = None,
+        standby: bool | None = None,
     ) -> ServerSettings:
         """Settings from a file or a mapping, from single options, or from both.
 
@@ -178,6 +203,7 @@ class ServerSettings:
             strategy: how publications are forwarded: S0, S1, S2, SH or SB.
             delta: how many links away it still knows other brokers; 0: as far as the strategy needs.
             fanout: links and soft links at most.
+            topology_policy: by what a better tree is looked for: static, lmst, lmit, ci or exact.
             data_dir: where durable subscriptions and neighbours are kept.
             directory: where to register: zk://host:port/root, or a path.
             access: the file that says who may do what.
@@ -186,12 +212,14 @@ class ServerSettings:
             tls_authority: believe certificates signed by these.
             tls_revocations: accept no certificate on these lists.
             http: host and port for /health, /ready and /metrics.
+            dashboard: host and port for a page about the network.
             trace: the folder for a trace.
             audit: the file for the audit log.
             insecure: listen beyond loopback without TLS or authentication.
             log_format: text or json; for `braid broker` alone, as the next one.
             log_level: debug, info, warning or error.
             bootstrap: be a gateway to the peers at these addresses.
+            standby: wait without links for the place of a broker that is gone.
 
         Raises:
             ConfigurationError: something is not known or cannot be used; the message names it.
@@ -205,6 +233,7 @@ class ServerSettings:
                 "delta": delta,
             },
             "soft_links": {"fanout": fanout},
+            "topology": {"policy": topology_policy},
             "listener": {"listen": listen, "insecure": insecure},
             "store": {"data_dir": data_dir},
             "directory": {"url": directory},
@@ -216,12 +245,14 @@ class ServerSettings:
                 "revocations": tls_revocations,
             },
             "http": {"listen": http},
+            "dashboard": {"listen": dashboard},
             "trace": {"directory": trace},
             "log": {"audit": audit, "format": log_format, "level": log_level},
             "peers": {
                 "enabled": True if bootstrap is not None else None,
                 "bootstrap": list(bootstrap) if bootstrap is not None else None,
             },
+            "standby": {"enabled": standby},
         }
         chosen = {
             table: {name: value for name, value in options.items() if value is not None}
@@ -280,6 +311,7 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "store": ("What survives a restart.", (StoreSettings,)),
     "retention": ("How much of the log of a durable subscription is kept.", (Retention,)),
     "http": ("Health, readiness and metrics.", (HttpSettings,)),
+    "dashboard": ("A page about the network, served by a process beside the broker.", (DashboardSettings,)),
     "log": ("What is written to standard error.", (LogSettings,)),
     "trace": ("What is written down of each publication.", (TraceSettings,)),
     "directory": ("Where brokers find each other.", (DirectoryChoice, DirectorySettings)),
@@ -287,6 +319,7 @@ _TABLES: Mapping[str, tuple[str, tuple[type, ...]]] = {
         "Peers: whether this process is one as well, of which network, and what may cross.",
         (PeerSettings,),
     ),
+    "standby": ("Waiting for the place of a broker that is gone.", (StandbySettings,)),
 }
 _OWN_TABLES = ("soft_links", "topology", "link", "client")
 # What is only true of the file.
@@ -318,6 +351,12 @@ def keys_of(table: str) -> dict[str, Key]:
 def _values(document: Document) -> dict[str, dict[str, Any]]:
     """The checked values of a document, by table and key."""
     top = document.top()
+    load_plugins(
+        forwarding_strategies=_given(top, "broker", "strategy"),
+        topology_policies=_given(top, "topology", "policy"),
+        directories=str(_given(top, "directory", "url")).partition(":")[0],
+        dhts=_given(top, "peers", "dht"),
+    )
     values: dict[str, dict[str, Any]] = {}
     for table, (_, groups) in _TABLES.items():
         section = top.table(table)
@@ -329,6 +368,12 @@ def _values(document: Document) -> dict[str, dict[str, Any]]:
         section.finish(_where_it_belongs)
     top.finish(_where_it_belongs)
     return values
+
+
+def _given(top: Section, table: str, key: str) -> object:
+    """What a document says, whatever it is."""
+    found = top.values.get(table)
+    return found.get(key) if isinstance(found, Mapping) else None
 
 
 def _where_it_belongs(name: str) -> str | None:
@@ -360,11 +405,13 @@ def _settings(values: Mapping[str, Mapping[str, Any]]) -> ServerSettings:
             store=StoreSettings(**values["store"]),
             retention=Retention(**values["retention"]),
             http=HttpSettings(**values["http"]),
+            dashboard=DashboardSettings(**values["dashboard"]),
             log=LogSettings(**values["log"]),
             trace=TraceSettings(**values["trace"]),
             directory=DirectoryChoice(**choice),
             directory_settings=DirectorySettings(**directory),
             peers=PeerSettings(**values["peers"]),
+            standby=StandbySettings(**values["standby"]),
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"the configuration cannot be used: {error}") from None

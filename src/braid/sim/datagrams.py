@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from braid.errors import ConfigurationError
 from braid.protocol.codec import Frame, FrameDecoder, encode_frames
-from braid.protocol.effects import SendTo
+from braid.protocol.effects import Drained, SendTo
 from braid.protocol.inputs import Drain, Heard, Tick
 from braid.sim.loop import NEVER_US, Loop, stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import msgspec
 
@@ -68,16 +68,18 @@ class DatagramWorld:
         self.loop = Loop()
         self.loss = loss
         self.on_effect = on_effect
+        self.on_heard: Callable[[int, Sequence[msgspec.Struct]], None] | None = None
+        """Is told what comes to a machine, by its number."""
         self.cut: Callable[[int, int], bool] | None = None
         """Which datagrams, by the numbers of source and target, are lost on purpose."""
         self.names: list[str] = []
         self.machines: list[Machine | None] = []
         """By number; None for those that have crashed or left."""
         self.numbers: dict[str, int] = {}
-        self.messages: dict[type, int] = {}
-        """Messages sent, by kind."""
         self.sent: list[dict[type, int]] | None = None
-        """The same for each machine, if `count_by_machine` was asked for."""
+        """Messages sent by each machine, by kind, since `count_by_machine` was asked for."""
+        self.depth = 0
+        """How many datagrams, one because of the other, have led to what happens now; a timer begins anew."""
         self.datagrams = 0
         self.lost = 0
         self.occurrences = 0
@@ -86,6 +88,8 @@ class DatagramWorld:
         self._vocabulary = vocabulary
         self._kind_of = kind_of
         self._chance = stream(seed, "datagram loss")
+        self._counts: dict[type, int] = {}
+        """Messages sent while they were not counted by machine."""
         self._armed: list[int] = []
         """When the timer of each machine goes off."""
 
@@ -95,8 +99,17 @@ class DatagramWorld:
         return self.loop.now_us
 
     def count_by_machine(self) -> None:
-        """From now on, count messages for each machine, too."""
+        """From now on, count messages for each machine."""
         self.sent = [{} for _ in self.names]
+
+    @property
+    def messages(self) -> dict[type, int]:
+        """Messages sent, by kind."""
+        found = dict(self._counts)
+        for counts in self.sent or ():
+            for kind, count in counts.items():
+                found[kind] = found.get(kind, 0) + count
+        return found
 
     # Who is there.
 
@@ -124,16 +137,18 @@ class DatagramWorld:
             self.machines[self._number(name)] = None
 
     def leave(self, name: str) -> None:
-        """Have a machine say goodbye."""
+        """Have a machine leave. It is gone when it says that it is done (`Drained`), some time later."""
         number = self._number(name)
         machine = self._living(number)
         self._perform(number, machine.handle(Drain(), self.loop.now_us))
-        self.machines[number] = None
+        if self.machines[number] is machine:
+            self._rearm(number, machine)
 
     def call(self, name: str, function: Callable[[Any, int], list[Effect]]) -> None:
         """Do something with a machine from outside: `function(machine, now_us)` returns the effects."""
         number = self._number(name)
         machine = self._living(number)
+        self.depth = 0
         self._perform(number, function(machine, self.loop.now_us))
         self._rearm(number, machine)
 
@@ -184,16 +199,19 @@ class DatagramWorld:
         self._armed[number] = NEVER_US
         machine = self.machines[number]
         if machine is not None:
+            self.depth = 0
             self._perform(number, machine.handle(_TICK, now_us))
             self._rearm(number, machine)
 
     # Datagrams.
 
-    def _arrive(self, datagram: tuple[int, Heard]) -> None:
-        number, heard = datagram
+    def _arrive(self, datagram: tuple[int, Heard, int]) -> None:
+        number, heard, self.depth = datagram
         machine = self.machines[number]
         if machine is None:
             return
+        if self.on_heard is not None:
+            self.on_heard(number, heard.messages)
         effects = machine.handle(heard, self.loop.now_us)
         if effects:
             self._perform(number, effects)
@@ -205,18 +223,18 @@ class DatagramWorld:
         for effect in effects:
             if type(effect) is SendTo:
                 self._send(source, effect)
-            elif self.on_effect is not None:
+                continue
+            if type(effect) is Drained:
+                self.machines[source] = None
+            if self.on_effect is not None:
                 self.on_effect(self.names[source], effect)
 
     def _send(self, source: int, effect: SendTo) -> None:
         messages = effect.messages
-        counts = self.messages
+        counts = self._counts if self.sent is None else self.sent[source]
         for message in messages:
             kind = self._kind_of(message)
             counts[kind] = counts.get(kind, 0) + 1
-            if self.sent is not None:
-                own = self.sent[source]
-                own[kind] = own.get(kind, 0) + 1
         self.datagrams += 1
         target = self.numbers.get(effect.address)
         if (
@@ -233,7 +251,7 @@ class DatagramWorld:
         resolution_us = self._resolution_us
         at_us = self.loop.now_us + self._latency_us(source, target)
         at_us = -(-at_us // resolution_us) * resolution_us
-        self.loop.schedule(at_us, self._arrive, (target, Heard(self.names[source], messages)))
+        self.loop.schedule(at_us, self._arrive, (target, Heard(self.names[source], messages), self.depth + 1))
 
 
 @contextmanager

@@ -21,15 +21,17 @@ from braid.protocol.effects import (
     Note,
     Pause,
     Persist,
+    Probe,
     Progress,
     ReadLog,
     Reload,
+    Replaced,
     Send,
     SweepStore,
     Unlock,
 )
 from braid.protocol.inputs import LogRead, Persisted, Received, Reconfigured, Swept, Tick
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.sim.loop import NEVER_US
 from braid.sim.pipe import Endpoint
 from braid.sim.uplink import Uplink
@@ -66,6 +68,7 @@ class Host(Endpoint):
         "lives",
         "machine",
         "node",
+        "replaced",
         "store",
     )
 
@@ -92,6 +95,8 @@ class Host(Endpoint):
         """How often it has been started."""
         self.store = MemoryStore(retention=node.retention, secret=f"the secret of {name}") if store else None
         self.drained = False
+        self.replaced = False
+        """Whether its machine has given way to another one of the same name."""
         self.busy_us = 0
         """Processing time so far, where processing takes any."""
         self._network = network
@@ -113,7 +118,7 @@ class Host(Endpoint):
         machine = self._factory(birth)
         self.lives += 1
         self.machine = machine
-        self.drained = False
+        self.drained = self.replaced = False
         self._handle = machine.handle
         self._deadline = machine.next_deadline_us
         self._tick_at_us = NEVER_US
@@ -241,10 +246,14 @@ class Host(Endpoint):
                 pipe.back.pause(effect.duration_us)
         elif isinstance(effect, Drained):
             self.drained = True
+        elif isinstance(effect, Replaced):
+            self.replaced = True
         elif isinstance(effect, Reload):
             self.report(Reconfigured(effect.token, problem="there are no files to read again"))
         elif isinstance(effect, Lock | Unlock):
             self._network.lock(self, effect)
+        elif isinstance(effect, Probe):
+            self._network.probe(self, effect)
         elif isinstance(effect, Neighbours):
             if self._network.directory is not None:
                 self._network.directory.tell(self, effect.names)
@@ -280,6 +289,9 @@ class Host(Endpoint):
             if isinstance(work, Persist):
                 self.store.apply(work.operations)
                 return Persisted(work.token)
-            return LogRead(work.token, self.store.read(work.name, work.first, work.last, work.bytes_max))
+            wanted = (work.name, work.first, work.last, work.bytes_max)
+            if work.packed:
+                return LogRead(work.token, packed=self.store.read_packed(*wanted))
+            return LogRead(work.token, self.store.read(*wanted))
         except StoreError as error:
             return answer(work.token, error=str(error))  # type: ignore[no-any-return]

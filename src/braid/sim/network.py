@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from braid.errors import ConfigurationError
 from braid.protocol.effects import Lock
-from braid.protocol.inputs import Closed, LockRefused, Opened
+from braid.protocol.inputs import Closed, LockRefused, Opened, Probed
 from braid.sim.host import Host
 from braid.sim.loop import Loop, stream
 from braid.sim.pipe import Pipe
@@ -15,7 +15,7 @@ from braid.sim.pipe import Pipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from braid.protocol.effects import Dial, Note, Progress, Unlock
+    from braid.protocol.effects import Dial, Note, Probe, Progress, Unlock
     from braid.sim.checkers import Checkers
     from braid.sim.directory import LockDirectory
     from braid.sim.models import LinkModel
@@ -89,7 +89,7 @@ class Network:
         """
         found = self.endpoints.get(name)
         if found is None:
-            raise ConfigurationError(f"there is nobody called {name!r} in this world")
+            raise ConfigurationError(f"there is no machine called {name!r} in this world")
         return found
 
     def host(self, name: str) -> Host:
@@ -215,7 +215,7 @@ class Network:
             condition.dials.append(attempt)
         elif not isinstance(accepter, Host) or accepter.machine is None:
             latency_us = self.latency_us(dialler.name, address) if accepter is not None else 0
-            self._fail(dialler, dial, f"nobody listens at {address}", latency_us)
+            self._fail(dialler, dial, f"no machine listens at {address}", latency_us)
         else:
             latency_us = self.latency_us(dialler.name, address)
             pipe = self.connect(dialler, accepter, latency_us)
@@ -227,17 +227,37 @@ class Network:
     def _answered(self, answer: tuple[Pipe, int, Dial]) -> None:
         pipe, life, dial = answer
         dialler = pipe.source
-        if isinstance(dialler, Host) and dialler.lives == life and pipe.near_number in dialler.pipes:
+        if not isinstance(dialler, Host) or dialler.lives != life:
+            return
+        if pipe.near_number in dialler.pipes:
             dialler.report(Opened(pipe.near_number, dial.address, dial.address, soft=dial.soft))
+        else:
+            reason = f"the connection to {dial.address} broke while it was made"
+            dialler.report(Closed(None, reason, dial.address, dial.soft))
 
     def _fail(self, dialler: Host, dial: Dial, reason: str, after_us: int) -> None:
         failure = (dialler, dialler.lives, Closed(None, reason, dial.address, dial.soft))
-        self.loop.schedule(self.loop.now_us + after_us, self._failed, failure)
+        self.loop.schedule(self.loop.now_us + after_us, self._answer, failure)
 
-    def _failed(self, failure: tuple[Host, int, Closed | LockRefused]) -> None:
-        host, life, answer = failure
+    def _answer(self, answered: tuple[Host, int, Closed | LockRefused | Probed]) -> None:
+        host, life, answer = answered
         if host.lives == life:
             host.report(answer)
+
+    def probe(self, host: Host, probe: Probe) -> None:
+        """A machine asks how far another one is: as far as the link model says, if it can be reached."""
+        address = probe.address
+        answer: int | None = None
+        after_us = DIAL_TIMEOUT_US
+        target = self.endpoints.get(address)
+        condition = self.known_condition(host.name, address)
+        cut = condition is not None and (condition.partitions or condition.holes or condition.holds)
+        if isinstance(target, Host) and target.machine is not None and not cut:
+            one_way_us = self.latency_us(host.name, address) + (condition.extra_us if condition else 0)
+            answer = after_us = 2 * one_way_us
+        self.loop.schedule(
+            self.loop.now_us + after_us, self._answer, (host, host.lives, Probed(probe.broker, answer))
+        )
 
     def release_dials(self, left: str, right: str) -> None:
         """Let attempts go on that a hold has kept waiting."""
@@ -254,7 +274,7 @@ class Network:
             self.directory.perform(host, effect)
         elif isinstance(effect, Lock):
             refusal = LockRefused(effect.token, "there is no directory to keep locks in", temporary=False)
-            self.loop.schedule(self.loop.now_us, self._failed, (host, host.lives, refusal))
+            self.loop.schedule(self.loop.now_us, self._answer, (host, host.lives, refusal))
 
     def progressed(self, host: Host, progress: Progress) -> None:
         """A change of the network has come to another phase at a machine."""

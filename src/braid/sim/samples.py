@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.protocol import PublicationBatch
-from braid.protocol.kinds import kind_of
+from braid.protocol.kinds import PUBLICATION, kind_of
 from braid.sim.host import Host
 from braid.sim.models import frame_bytes
 
@@ -83,16 +83,17 @@ class Meter:
 
     def arrived(self, frames: Sequence[Frame], at_us: int, sent_at_us: int) -> None:
         """Frames have come to the target."""
-        messages = self.messages
+        messages, sizes = self.messages, self.bytes
         for frame in frames:
             body = frame.body
-            kind = kind_of(body)
             if type(body) is PublicationBatch:
                 self._trace.hop(at_us, sent_at_us, self._source, self._target, self._link, body)
-                messages[kind] = messages.get(kind, 0) + len(body)
-            else:
-                messages[kind] = messages.get(kind, 0) + 1
-            self.bytes[kind] = self.bytes.get(kind, 0) + frame_bytes(frame)
+                messages[PUBLICATION] = messages.get(PUBLICATION, 0) + body.count
+                sizes[PUBLICATION] = sizes.get(PUBLICATION, 0) + body.size
+                continue
+            kind = kind_of(body)
+            messages[kind] = messages.get(kind, 0) + 1
+            sizes[kind] = sizes.get(kind, 0) + frame_bytes(frame)
 
 
 class _Before:

@@ -310,8 +310,14 @@ class Station(Endpoint):
         )
         if self._world.oracle is not None:
             self._world.oracle.published(self, batch)
-        self.channel.offer(batch, batch if acknowledged else None)
-        self._flush()
+        care = batch if acknowledged else None
+        frame = self.channel.send(batch, care)
+        if frame is None:
+            self.channel.offer(batch, care)
+            self._flush()
+            return
+        for pipe in self.pipes.values():
+            pipe.send((frame,))
 
     def _flush(self) -> None:
         frames = self.channel.take()

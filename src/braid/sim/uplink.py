@@ -2,7 +2,8 @@
 
 All connections of a node share its uplink in turns, one frame each. What waits here is little: a connection
 for which more than some frames wait is reported as not writable, so that the rest waits in the machine, where
-the machine's own rules about order, memory and dropping apply.
+the machine's own rules about order, memory and dropping apply. Acknowledgements and heartbeats do not wait
+behind publications, as with real connections (`runtime/connection.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from typing import TYPE_CHECKING
 
 from braid.protocol import PublicationBatch
 from braid.protocol.inputs import Writable
+from braid.protocol.messages import PASSING, Hello, Welcome
 from braid.sim.models import frame_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from braid.protocol.codec import Frame
     from braid.sim.loop import Loop
     from braid.sim.pipe import Cargo, Pipe
 
 __all__ = ["Uplink"]
 
+_FIRST = PASSING | {Hello, Welcome}
 # Frames of one connection that wait at which it is not writable, and writable again.
 WAITING_HIGH = 4
 WAITING_LOW = 1
@@ -31,6 +36,7 @@ class Uplink:
 
     __slots__ = (
         "_choked",
+        "_leaving",
         "_lines",
         "_loop",
         "_owed",
@@ -56,6 +62,8 @@ class Uplink:
         self._served_line: deque[Frame | str] = deque()
         """What follows in the line of the one that is being served."""
         self._owed = 0
+        self._leaving: Frame | str = ""
+        """What is being served."""
 
     def limit(self, messages_per_s: int | None, bytes_per_s: int | None) -> None:
         """Set the rate, in messages or in bytes; without either, whatever waits leaves at once."""
@@ -63,6 +71,10 @@ class Uplink:
 
     def enter(self, pipe: Pipe, cargo: Cargo) -> None:
         """Put something in line."""
+        if not isinstance(cargo, str):
+            cargo = self._let_pass(pipe, cargo)
+            if not cargo:
+                return
         served = pipe is self._served
         line = self._served_line if served else self._lines.setdefault(pipe, deque())
         if isinstance(cargo, str):
@@ -75,6 +87,33 @@ class Uplink:
         if len(line) > WAITING_HIGH and pipe not in self._choked:
             self._choked[pipe] = None
             self._tell(pipe, False)
+
+    def _let_pass(self, pipe: Pipe, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Let go what does not wait behind publications; returns the rest.
+
+        They keep their order among themselves, and nothing goes before a greeting.
+        """
+        passing = [frame for frame in frames if type(frame.body) in PASSING]
+        if not passing:
+            return frames
+        served = pipe is self._served
+        line = self._served_line if served else self._lines.get(pipe, deque())
+        at_the_head = 0
+        for item in line:
+            if not _goes_first(item):
+                break
+            at_the_head += 1
+        if at_the_head or (served and _goes_first(self._leaving)):
+            for place, frame in enumerate(passing, at_the_head):
+                line.insert(place, frame)
+            self.waiting_bytes += sum(map(frame_bytes, passing))
+        elif any(map(_goes_first, frames[:1])) and type(frames[0].body) not in PASSING:
+            return [frames[0], *passing, *[each for each in frames[1:] if type(each.body) not in PASSING]]
+        else:
+            if self.bytes_per_s is not None:
+                self._owed += sum(map(frame_bytes, passing)) * 1_000_000
+            pipe.cross(passing)
+        return [frame for frame in frames if type(frame.body) not in PASSING]
 
     def waiting_for(self, target: str) -> int:
         """Bytes that wait for one target."""
@@ -119,6 +158,7 @@ class Uplink:
                 duration_us = self._duration_us(item)
             if duration_us:
                 self._served, self._served_line = pipe, line
+                self._leaving = item
                 self.busy_us += duration_us
                 self._loop.schedule(self._loop.now_us + duration_us, self._leave, item)
                 return
@@ -150,3 +190,8 @@ class Uplink:
         source = pipe.source
         if pipe.near_number in source.pipes:
             self._loop.schedule(0, source.report, Writable(pipe.near_number, writable))
+
+
+def _goes_first(item: Frame | str) -> bool:
+    """Whether this is a greeting, or what goes right behind it."""
+    return not isinstance(item, str) and type(item.body) in _FIRST

@@ -7,6 +7,7 @@ sentence. Nothing here needs Spark.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,32 @@ from braid.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["FileReport", "inspect", "inspect_file", "read_table"]
+__all__ = [
+    "FileReport",
+    "StandingFile",
+    "StandingFiles",
+    "inspect",
+    "inspect_content",
+    "inspect_file",
+    "read_table",
+    "standing_among",
+    "standing_files",
+]
 
 _log = logging.getLogger("braid.trace")
+
+# The file of one number, or one that was merged of the files of these numbers.
+_NUMBERED = re.compile(rf"(.+)-(\d{{6,}})(?:\+(\d{{6,}}))?{re.escape(FILE_SUFFIX)}")
 
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
     """What was found out about one file."""
 
-    path: Path
+    path: Path | str
+    """A URL where Spark alone gets at it."""
     kind: str
     """The folder it lies in."""
     ok: bool
@@ -63,19 +78,34 @@ def inspect(directory: Path, *, verify: bool = False) -> list[FileReport]:
 def inspect_file(path: Path, *, verify: bool = False) -> FileReport:
     """Look at one file of a trace; its kind is the name of its folder."""
     kind = path.parent.name
+    if path.suffix != FILE_SUFFIX:
+        return FileReport(path, kind, False, f"is no {FILE_SUFFIX} file")
+    try:
+        if path.stat().st_size == 0:
+            return FileReport(path, kind, False, "is empty")
+    except OSError as error:
+        return FileReport(path, kind, False, f"is no complete Parquet file: {str(error).splitlines()[0]}")
+    return _inspected(path, kind, path, verify)
+
+
+def inspect_content(kind: str, content: bytes) -> FileReport:
+    """The same for a file whose content is at hand; the report has no path."""
+    import pyarrow
+
+    if not content:
+        return FileReport("", kind, False, "is empty")
+    return _inspected("", kind, pyarrow.BufferReader(content), verify=False)
+
+
+def _inspected(path: Path | str, kind: str, source: Any, verify: bool) -> FileReport:
+    import pyarrow
+    import pyarrow.parquet
 
     def bad(problem: str) -> FileReport:
         return FileReport(path, kind, False, problem)
 
-    import pyarrow
-    import pyarrow.parquet
-
-    if path.suffix != FILE_SUFFIX:
-        return bad(f"is no {FILE_SUFFIX} file")
     try:
-        if path.stat().st_size == 0:
-            return bad("is empty")
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with pyarrow.parquet.ParquetFile(source, page_checksum_verification=True) as file:
             metadata = file.metadata.metadata or {}
             problem = _foreign(metadata, kind) or _misshapen(file.schema_arrow, kind)
             if problem:
@@ -153,16 +183,73 @@ def _folder(directory: Path) -> Path:
     return directory
 
 
+@dataclass(frozen=True, slots=True)
+class StandingFile:
+    """A file of one table that counts."""
+
+    path: Path
+    writer: str | None
+    """Whose it is; None for a file with a name of another kind."""
+    first: int
+    """The numbers of the files that it stands for."""
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandingFiles:
+    """The files of one table."""
+
+    standing: list[StandingFile]
+    """In the order of their names."""
+    merged: list[Path]
+    """Those that a merged file stands for, and that nobody should read."""
+
+
+def standing_files(folder: Path) -> StandingFiles:
+    """Which files of a folder count: all but those that were merged into another one that is there."""
+    found = {
+        str(path): _numbered(path) for path in folder.iterdir() if not _hidden(path) and not path.is_dir()
+    }
+    standing = [found.pop(path) for path in standing_among(found)]
+    return StandingFiles(standing, [file.path for _, file in sorted(found.items())])
+
+
+def standing_among(paths: Iterable[str]) -> list[str]:
+    """Which of some files of any folders count, in the order of their names."""
+    found: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    standing = []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        file = _numbered(Path(name))
+        if file.writer is None:
+            standing.append(path)
+        else:
+            found.setdefault((folder, file.writer), []).append((file.first, -file.last, path))
+    for own in found.values():
+        reached = -1
+        for _, last, path in sorted(own):
+            if -last > reached:
+                standing.append(path)
+                reached = -last
+    return sorted(standing)
+
+
+def _numbered(path: Path) -> StandingFile:
+    named = _NUMBERED.fullmatch(path.name)
+    if named is None:
+        return StandingFile(path, None, 0, 0)
+    first = int(named[2])
+    return StandingFile(path, named[1], first, int(named[3]) if named[3] else first)
+
+
 def _files(directory: Path, only: str | None = None) -> Iterator[Path]:
     """The files of known tables, and the Parquet files of folders that may be those of a newer version."""
     for folder in sorted(directory.iterdir()):
         if _hidden(folder) or not folder.is_dir() or only not in (None, folder.name):
             continue
-        for path in sorted(folder.iterdir()):
-            if _hidden(path) or path.is_dir():
-                continue
-            if folder.name in TABLES or path.suffix == FILE_SUFFIX:
-                yield path
+        for file in standing_files(folder).standing:
+            if folder.name in TABLES or file.path.suffix == FILE_SUFFIX:
+                yield file.path
 
 
 def _hidden(path: Path) -> bool:

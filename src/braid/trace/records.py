@@ -130,7 +130,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column(
             "links",
             "int32",
-            "Primary and soft links at the end, whoever opened them, where that is known.",
+            "Primary and soft links at the end, opened by either side, where that is known.",
             nullable=True,
         ),
     ),
@@ -165,13 +165,13 @@ def require_kind(kind: str) -> str:
     return kind
 
 
-def require_pyarrow() -> None:
+def require_pyarrow(who: str = "traces need") -> None:
     """Raise a `ConfigurationError` that says what to install, unless pyarrow is there."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise ConfigurationError(
-            "traces need the package pyarrow; install it with: pip install 'braid-pubsub[trace]'"
+            f"{who} the package pyarrow; install it with: pip install 'braid-pubsub[trace]'"
         ) from None
 
 

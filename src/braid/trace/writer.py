@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 from braid.errors import ConfigurationError, LocalProtocolError, TraceError
 from braid.trace.columns import arrow_table
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from braid.protocol import PublicationBatch
 
-__all__ = ["TraceWriter"]
+__all__ = ["TraceWriter", "parquet_writer"]
 
 # Hidden names and those with an underscore in front are skipped by Spark and by our reader.
 _WRITER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -408,26 +408,31 @@ class TraceWriter:
         self._serials[kind] += 1
 
 
-def _write_parquet(table: Any, kind: str, metadata: dict[str, str], path: Path) -> None:
-    """A whole file on disk, under whatever name."""
+def parquet_writer(kind: str, columns: Any, file: BinaryIO) -> Any:
+    """What writes a table of a trace, with columns of a `pyarrow.Schema`, as all its files are written."""
     from pyarrow import parquet
 
     strings = [column.name for column in TABLES[kind] if column.type == "string"]
     # Times and sequence numbers mostly rise, so what they rise by is short.
     rising = ("at_us", "sent_at_us", "sequence")
     encodings = {column.name: "DELTA_BINARY_PACKED" for column in TABLES[kind] if column.name in rising}
+    return parquet.ParquetWriter(
+        file,
+        columns,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=strings,
+        column_encoding=encodings,
+        write_statistics=["at_us"],
+        write_page_checksum=True,
+        store_schema=False,  # readers see plain strings, whatever they were while being written
+    )
+
+
+def _write_parquet(table: Any, kind: str, metadata: dict[str, str], path: Path) -> None:
+    """A whole file on disk, under whatever name."""
     with path.open("wb") as file:
-        with parquet.ParquetWriter(
-            file,
-            table.schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=strings,
-            column_encoding=encodings,
-            write_statistics=["at_us"],
-            write_page_checksum=True,
-            store_schema=False,  # readers see plain strings, whatever they were while being written
-        ) as writer:
+        with parquet_writer(kind, table.schema, file) as writer:
             writer.write_table(table)
             writer.add_key_value_metadata(metadata)
         file.flush()
@@ -436,7 +441,8 @@ def _write_parquet(table: Any, kind: str, metadata: dict[str, str], path: Path) 
 
 def _prepared(directory: Path, writer: str) -> dict[str, int]:
     """The first free serial number of each table, when it is certain that files can be made."""
-    mine = re.compile(rf"(\.)?{re.escape(writer)}-(\d{{6,}}){re.escape(FILE_SUFFIX)}(\.tmp)?")
+    # A merged file has the numbers of its first and its last part.
+    mine = re.compile(rf"(\.)?{re.escape(writer)}-(?:\d{{6,}}\+)?(\d{{6,}}){re.escape(FILE_SUFFIX)}(\.tmp)?")
     serials = dict.fromkeys(KINDS, 0)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -449,7 +455,7 @@ def _prepared(directory: Path, writer: str) -> dict[str, int]:
                 found = mine.fullmatch(path.name)
                 if found is None:
                     continue
-                if found[1] and found[3]:
+                if found[1] and found[3] and "+" not in path.name:
                     path.unlink()  # an earlier start of this writer was killed while it wrote this
                 elif not found[1] and not found[3]:
                     serials[kind] = max(serials[kind], int(found[2]) + 1)

@@ -8,7 +8,7 @@ Every row is a function of the seed and its number, so Spark makes the same rows
 from __future__ import annotations
 
 from braid.workloads.registry import DEFINITIONS, definition, workload
-from braid.workloads.storage import StoredWorkload, load, require_place, write
+from braid.workloads.storage import StoredWorkload, load, require_place, write, write_elsewhere
 from braid.workloads.tables import Table, Workload, attribute_rows
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "require_place",
     "workload",
     "write",
+    "write_elsewhere",
 ]

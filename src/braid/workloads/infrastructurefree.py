@@ -78,9 +78,16 @@ def _subscriptions(
 ) -> pa.RecordBatch:
     order = weighted_samples(seed, "subscription attributes", rows, _attribute_shares(exponent)).tolist()
     sizes = integers(seed, "predicates", rows, 1, settings["predicates_max"] + 1).tolist()
+    if settings["predicates"]:
+        sizes = [settings["predicates"]] * len(rows)
     ends = np.sort(
         np.stack([_values(exponent, seed, f"{end} ends", rows) for end in ("one", "other")]), axis=0
     )
+    if settings["width_max"]:
+        ends[1] = np.minimum(ends[1], ends[0] + settings["width_max"])
+    if settings["narrow"]:
+        for place, attributes in enumerate(order):
+            ends[:, place, attributes[settings["narrow"] :]] = [[1], [VALUE_MAX]]
     filters = [
         " AND ".join(
             f"{ATTRIBUTE_NAMES[each]} BETWEEN {ends[0][place][each]} AND {ends[1][place][each]}"
@@ -113,6 +120,8 @@ def _publications(
     )
     order = weighted_samples(seed, "publication attributes", rows, _attribute_shares(exponent))
     sizes = integers(seed, "published attributes", rows, 1, len(ATTRIBUTE_NAMES) + 1)
+    if settings["published"]:
+        sizes = np.full(len(rows), settings["published"])
     missing = np.argsort(order, axis=1) >= sizes[:, np.newaxis]
     low = _values(exponent, seed, "published", rows)
     high = np.minimum(low + settings["publication_width"], VALUE_MAX)
@@ -147,6 +156,10 @@ _PARAMETERS = (
     Parameter("publishers", 100, "peers that publish; all others may subscribe", 1, 1_000_000),
     Parameter("subscriptions", 1_000, "spread evenly over the other peers", 1, 10_000_000),
     Parameter("predicates_max", 5, "attributes that a subscription takes at most", 1, len(ATTRIBUTE_NAMES)),
+    Parameter("predicates", 0, "attributes that each takes; 0: up to the most", 0, len(ATTRIBUTE_NAMES)),
+    Parameter("narrow", 0, "so many of them are random ranges, the others whole; 0: all", 0, 10),
+    Parameter("width_max", 0, "how much higher a range ends than it begins; 0: as drawn", 0, VALUE_MAX),
+    Parameter("published", 0, "attributes of each publication; 0: 1 to 10", 0, len(ATTRIBUTE_NAMES)),
     Parameter("publication_width", 0, "how much higher a published range ends than it begins", 0, VALUE_MAX),
     Parameter("subscription_gap_us", 10_000, "between two subscriptions", 0, 1_000_000_000),
     Parameter("settle_s", 40.0, "from the last subscription to the first publication", 0, 1e6),

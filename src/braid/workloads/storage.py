@@ -38,6 +38,7 @@ __all__ = [
     "load",
     "require_place",
     "write",
+    "write_elsewhere",
 ]
 
 WORKLOAD_VERSION = 1
@@ -117,6 +118,39 @@ def write(
         ).parquet(str((place / name).resolve()))
     _commit(place, workload)
     return load(place)
+
+
+def write_elsewhere(
+    spark: SparkSession,
+    workload: Workload,
+    url: str,
+    *,
+    partitions: int | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> dict[str, int]:
+    """Write a workload's tables where only Spark gets to, such as `s3a://bucket/dt1`; gives their rows.
+
+    The table `manifest` comes last: one row with what `workload.json` says otherwise. What is there already
+    is left, and refused.
+
+    Raises:
+        ConfigurationError: some table is there already.
+    """
+    place = url.rstrip("/")
+    manifest = spark.createDataFrame([(json.dumps(_contents(workload)),)], "manifest string")
+    frames = {
+        name: data_frame(spark, table, partitions=partitions) for name, table in workload.tables.items()
+    }
+    for name, frame in {**frames, "manifest": manifest.coalesce(1)}.items():
+        if progress is not None and name in workload.tables:
+            progress(name, workload.tables[name].rows)
+        try:
+            frame.write.mode("errorifexists").parquet(f"{place}/{name}")
+        except Exception as problem:
+            if "PATH_ALREADY_EXISTS" not in str(problem):
+                raise
+            raise ConfigurationError(f"{place}/{name} is there already; choose another place") from None
+    return {name: table.rows for name, table in workload.tables.items()}
 
 
 def require_place(workload: Workload, directory: Path | str) -> bool:
@@ -258,9 +292,9 @@ def _readable(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
-def _commit(place: Path, workload: Workload) -> None:
-    """Put the manifest in place; from here on the workload is there."""
-    content = {
+def _contents(workload: Workload) -> dict[str, Any]:
+    """What the manifest says."""
+    return {
         "format": _FORMAT,
         "version": WORKLOAD_VERSION,
         "name": workload.name,
@@ -268,9 +302,13 @@ def _commit(place: Path, workload: Workload) -> None:
         "parameters": dict(workload.parameters),
         "tables": {name: {"rows": table.rows} for name, table in workload.tables.items()},
     }
+
+
+def _commit(place: Path, workload: Workload) -> None:
+    """Put the manifest in place; from here on the workload is there."""
     temporary = place / f".{MANIFEST}.tmp"
     with temporary.open("w", encoding="utf-8") as sink:
-        sink.write(json.dumps(content, indent=2) + "\n")
+        sink.write(json.dumps(_contents(workload), indent=2) + "\n")
         sink.flush()
         os.fsync(sink.fileno())
     temporary.replace(place / MANIFEST)

@@ -17,7 +17,7 @@ from braid.runtime.directory.interface import (
     Unwatch,
     WatchCallback,
 )
-from braid.runtime.directory.urls import open_directory
+from braid.runtime.directory.urls import add_directory, open_directory
 
 __all__ = [
     "BrokerEntry",
@@ -26,5 +26,6 @@ __all__ = [
     "HeldLock",
     "Unwatch",
     "WatchCallback",
+    "add_directory",
     "open_directory",
 ]

@@ -12,16 +12,37 @@ from braid.errors import ConfigurationError
 from braid.runtime.directory.interface import DirectorySettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from braid.runtime.directory.interface import Directory
 
-__all__ = ["open_directory"]
+__all__ = ["add_directory", "open_directory"]
 
 WHAT_WORKS = (
     "use a path or sqlite:///absolute/path.db for the brokers of one host, "
     "zk://host:port[,host:port]/root for those of many, or memory: inside one process"
 )
+OTHER_DIRECTORIES: dict[str, Callable[[str, DirectorySettings], Directory]] = {}
+"""Those that other distributions bring, by the scheme of their URLs."""
 ZOOKEEPER_PORT = 2181
 ZOOKEEPER_ROOT = "/braid"
+
+
+def add_directory(scheme: str, opened: Callable[[str, DirectorySettings], Directory]) -> None:
+    """Let URLs of one more kind name a directory.
+
+    Args:
+        scheme: what stands before `://`, in small letters.
+        opened: makes a directory of a URL and settings, without connecting to anything yet.
+
+    Raises:
+        ConfigurationError: that scheme is taken, or cannot be one.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+        raise ConfigurationError(f"{scheme!r} cannot stand before :// in a URL")
+    if scheme in ("memory", "sqlite", "zk") or scheme in OTHER_DIRECTORIES:
+        raise ConfigurationError(f"there is a directory for {scheme}:// already")
+    OTHER_DIRECTORIES[scheme] = opened
 
 
 def open_directory(url: str, settings: DirectorySettings | None = None) -> Directory:
@@ -54,6 +75,8 @@ def open_directory(url: str, settings: DirectorySettings | None = None) -> Direc
         from braid.runtime.directory.zookeeper import ZookeeperDirectory
 
         return ZookeeperDirectory(hosts, root, settings)
+    if scheme in OTHER_DIRECTORIES:
+        return OTHER_DIRECTORIES[scheme](url, settings)
     raise ConfigurationError(f"unknown kind of directory {scheme!r} in {url!r}; {WHAT_WORKS}")
 
 

@@ -23,6 +23,7 @@ from braid.protocol.log import (
     ForgetPublishers,
     KeepNeighbour,
     KeepSecret,
+    KeepStanding,
     LogBounds,
     Pin,
     PinRows,
@@ -92,11 +93,17 @@ class Changes:
                     self._delete(name)
                 case KeepNeighbour(broker_id=broker_id, address=address, key=key, met_at=met_at):
                     self._connection.execute(
-                        "INSERT OR REPLACE INTO neighbours (broker_id, address, key, met_at)"
-                        " VALUES (?, ?, ?, ?)",
-                        (broker_id, address, key, met_at),
+                        "INSERT OR REPLACE INTO neighbours (broker_id, address, key, met_at, epoch, former)"
+                        " VALUES (?, ?, ?, ?, ?, ?)",
+                        (broker_id, address, key, met_at, operation.epoch, "\n".join(operation.former)),
                     )
                     self._connection.execute("DELETE FROM ended_links WHERE broker_id = ?", (broker_id,))
+                case KeepStanding(broker_id=broker_id, epoch=epoch, key=key, neighbours=neighbours):
+                    self._connection.execute("DELETE FROM standing")
+                    self._connection.execute(
+                        "INSERT INTO standing (broker_id, epoch, key, neighbours) VALUES (?, ?, ?, ?)",
+                        (broker_id, epoch, key, "\n".join(f"{name} {at}" for name, at in neighbours)),
+                    )
                 case EndLink(broker_id=broker_id, epoch=epoch, place=place, address=address, dialled=dialled):
                     self._connection.execute(
                         "INSERT OR REPLACE INTO ended_links (broker_id, epoch, place, address, dialled)"
@@ -187,8 +194,8 @@ class Changes:
             """
             INSERT INTO logs (name, owner, filter_text, when_full, created_at_us,
                               first_offset, next_offset, acknowledged_offset, bytes, secret, id,
-                              shard, shards)
-            VALUES (?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, ?, ?)
+                              shard, shards, copies, origin)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
             """,
             (
                 operation.name,
@@ -196,16 +203,21 @@ class Changes:
                 operation.filter_text,
                 operation.when_full,
                 operation.created_at_us,
+                operation.first_offset,
+                operation.first_offset,
                 NOTHING_ACKNOWLEDGED,
                 operation.secret,
                 operation.id,
                 operation.shard,
                 operation.shards,
+                operation.copies,
+                operation.origin,
             ),
         )
         log = cursor.lastrowid
         assert log is not None  # an INSERT into a table with row ids always has one
-        self._heads[operation.name] = LogHead(log, LogBounds(), NOTHING_ACKNOWLEDGED, 0, operation.when_full)
+        bounds = LogBounds(operation.first_offset, operation.first_offset)
+        self._heads[operation.name] = LogHead(log, bounds, NOTHING_ACKNOWLEDGED, 0, operation.when_full)
 
     def _pin(self, operation: PinRows) -> None:
         log = self.head(operation.name).log

@@ -20,7 +20,7 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 # Files from this version on are brought up to date when they are opened.
 SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
@@ -63,6 +63,16 @@ ENDED_LINKS = """
     ) WITHOUT ROWID
     """
 
+# In whose place the broker runs, if in another one's; neighbours are one to a line, name and address.
+STANDING = """
+    CREATE TABLE standing (
+        broker_id TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        neighbours TEXT NOT NULL
+    )
+    """
+
 # What the broker's keys are made from.
 IDENTITY = """
     CREATE TABLE identity (
@@ -88,7 +98,9 @@ TABLES = (
         secret TEXT NOT NULL DEFAULT '',
         id TEXT NOT NULL DEFAULT '',
         shard INTEGER NOT NULL DEFAULT 0,
-        shards INTEGER NOT NULL DEFAULT 1
+        shards INTEGER NOT NULL DEFAULT 1,
+        copies INTEGER NOT NULL DEFAULT 0,
+        origin TEXT NOT NULL DEFAULT ''
     )
     """,
     """
@@ -125,10 +137,13 @@ TABLES = (
         broker_id TEXT PRIMARY KEY,
         address TEXT NOT NULL,
         key TEXT NOT NULL DEFAULT '',
-        met_at TEXT NOT NULL DEFAULT ''
+        met_at TEXT NOT NULL DEFAULT '',
+        epoch INTEGER NOT NULL DEFAULT 0,
+        former TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID
     """,
     ENDED_LINKS,
+    STANDING,
     IDENTITY,
 )
 
@@ -214,7 +229,14 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         for column, usual in (("shard", 0), ("shards", 1)):
             connection.execute(f"ALTER TABLE logs ADD COLUMN {column} INTEGER NOT NULL DEFAULT {usual}")
         connection.execute("UPDATE logs SET id = 'before-' || lower(hex(randomblob(8)))")
-    connection.execute(ENDED_LINKS)
+    if version < 4:
+        connection.execute(ENDED_LINKS)
+    if version < 5:
+        connection.execute("ALTER TABLE neighbours ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
+        connection.execute("ALTER TABLE neighbours ADD COLUMN former TEXT NOT NULL DEFAULT ''")
+        connection.execute(STANDING)
+    connection.execute("ALTER TABLE logs ADD COLUMN copies INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE logs ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

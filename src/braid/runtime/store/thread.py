@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from braid.errors import ConfigurationError, StoreError
 from braid.protocol.log import AppendRows, DeleteLog, DropRows
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from braid.protocol.log import LogRow, Store, StoreOperation, Sweep
+    from braid.protocol.packed_rows import PackedRows
 
 __all__ = ["StoreThread"]
 
@@ -44,8 +45,9 @@ class _Reading:
     first_offset: int
     last_offset: int | None
     bytes_max: int
-    done: Callable[[list[tuple[int, LogRow]] | StoreError], None]
+    done: Callable[[Any], None]
     bytes: int = 0
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,17 @@ class StoreThread:
     ) -> None:
         """Have rows read as `Store.read` does; `done` gets them or the error. Raises as `submit` does."""
         self._ask(_Reading(name, first_offset, last_offset, bytes_max, done))
+
+    def read_packed(
+        self,
+        name: str,
+        first_offset: int,
+        last_offset: int | None,
+        bytes_max: int,
+        done: Callable[[tuple[int, PackedRows] | StoreError | None], None],
+    ) -> None:
+        """Have rows read as `Store.read_packed` does; `done` gets them, None, or the error."""
+        self._ask(_Reading(name, first_offset, last_offset, bytes_max, done, packed=True))
 
     def sweep(self, now_us: int, done: Callable[[Sweep | StoreError], None]) -> None:
         """Have the store swept; `done` gets what was removed or the error. Raises as `submit` does.
@@ -224,9 +237,10 @@ class StoreThread:
         return None
 
     def _read(self, work: _Reading) -> None:
-        answer: list[tuple[int, LogRow]] | StoreError
+        answer: list[tuple[int, LogRow]] | tuple[int, PackedRows] | StoreError | None
         try:
-            answer = self._store.read(work.name, work.first_offset, work.last_offset, work.bytes_max)
+            read = self._store.read_packed if work.packed else self._store.read
+            answer = read(work.name, work.first_offset, work.last_offset, work.bytes_max)
         except Exception as problem:
             answer = _as_store_error(problem)
         self._call(work.done, answer)
