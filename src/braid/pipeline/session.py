@@ -238,7 +238,7 @@ def _connect(app_name: str, address: str, settings: Mapping[str, str], *, ship: 
     if missing:
         raise ConfigurationError(
             f"Spark Connect ({address}) needs packages that are not installed: {', '.join(missing)}. "
-            'pip install "pyspark[connect]" brings them.'
+            'pip install "braid-pubsub[connect]" brings them.'
         )
     require_master(address)
     from pyspark.sql import SparkSession

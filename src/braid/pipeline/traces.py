@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from braid.errors import ConfigurationError
+from braid.pipeline.metrics.frames import free_places, keep_places
+from braid.pipeline.places import inspect_far_traces, is_remote, is_url
 from braid.pipeline.schemas import RUN, trace_schema
-from braid.trace.reader import FileReport, inspect
+from braid.trace.reader import FileReport, inspect, standing_files
 from braid.trace.records import FILE_SUFFIX, KINDS, require_kind
 
 if TYPE_CHECKING:
@@ -42,26 +44,44 @@ class Traces:
         system_yield(traces.hop, traces.delivery).show()
 
     Args:
-        root: the folder of a trace, or of a sweep.
+        root: the folder of a trace, or of a sweep; also a URL that Spark reads, such as `s3a://bucket/traces`,
+            and over Spark Connect a path of the server. Then Spark's tasks look at the files.
         report: told once of every file that cannot be used; without one, they are logged as warnings.
+        files: what `inspect_traces` has found there, where that is known already.
+        keep: keep what several metrics need (which broker delivered what), until `close`.
 
     Raises:
         ConfigurationError: there is no such folder, or no trace in it.
     """
 
     def __init__(
-        self, spark: SparkSession, root: Path | str, *, report: Callable[[FileReport], None] | None = None
+        self,
+        spark: SparkSession,
+        root: Path | str,
+        *,
+        report: Callable[[FileReport], None] | None = None,
+        files: list[FileReport] | None = None,
+        keep: bool = False,
     ) -> None:
+        self._keep = keep
         self._spark = spark
-        self.root = Path(root)
+        far = is_url(root) or is_remote(spark)
+        self.root: Path | str = str(root).rstrip("/") if far else Path(root)
         self._report = report or _complain
+        self._inspected = files
         self._tables: dict[str, DataFrame] = {}
-        _folders(self.root)
+        if isinstance(self.root, Path):
+            _folders(self.root)
 
     @cached_property
     def files(self) -> list[FileReport]:
         """What was found in the folder, file by file; bad files are reported when this is first asked for."""
-        files = inspect_traces(self.root)
+        if self._inspected is not None:
+            files = self._inspected
+        elif isinstance(self.root, Path):
+            files = inspect_traces(self.root)
+        else:
+            files = inspect_far_traces(self._spark, self.root)
         for file in files:
             if not file.ok:
                 self._report(file)
@@ -71,7 +91,14 @@ class Traces:
         """One table; it is empty, with the right columns, when there are no files of that kind."""
         if kind not in self._tables:
             self._tables[kind] = _read(self._spark, self.root, require_kind(kind), self.files)
+            if kind == "delivery" and self._keep:
+                keep_places(self._tables[kind])
         return self._tables[kind]
+
+    def close(self) -> None:
+        """Free what was kept; the tables can be read on."""
+        if "delivery" in self._tables:
+            free_places(self._tables["delivery"])
 
     @property
     def publication(self) -> DataFrame:
@@ -131,18 +158,24 @@ def inspect_traces(root: Path | str) -> list[FileReport]:
         return [report for reports in pool.map(inspect, folders) for report in reports]
 
 
-def _read(spark: SparkSession, root: Path, kind: str, files: Sequence[FileReport]) -> DataFrame:
+def _read(spark: SparkSession, root: Path | str, kind: str, files: Sequence[FileReport]) -> DataFrame:
     schema = trace_schema(kind)
     of_kind = [report for report in files if report.kind == kind]
     good = [str(report.path) for report in of_kind if report.ok]
     if not good:
         return spark.createDataFrame([], schema)
-    sweep = _is_sweep(root)
+    near = isinstance(root, Path)
+    # Spark writes URLs in full, so of far files only the last parts are known to be as they were asked for.
+    sweep = _is_sweep(root) if isinstance(root, Path) else good[0].split("/")[-3].startswith(RUN_PREFIX)
     reader = spark.read.schema(schema if sweep else schema.__class__(schema.fields[:-1]))
+    base = str(root) if near else good[0].rsplit("/", 3 if sweep else 2)[0]
     # Folders are listed faster than files are named, but a folder is all or nothing.
-    if len(good) == len(of_kind):
-        good = sorted({str(Path(path).parent) for path in good})
-    table = reader.option("basePath", str(root)).option("pathGlobFilter", f"*{FILE_SUFFIX}").parquet(*good)
+    if near:
+        folders = {Path(path).parent for path in good}
+        found = [standing_files(folder) for folder in folders]
+        if not any(each.merged for each in found) and sum(len(each.standing) for each in found) == len(good):
+            good = sorted(map(str, folders))
+    table = reader.option("basePath", base).option("pathGlobFilter", f"*{FILE_SUFFIX}").parquet(*good)
     if not sweep:
         table = table.withColumn(RUN, F.lit(""))
     return table.select(RUN, *(name for name in schema.names if name != RUN))

@@ -12,13 +12,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from braid.pipeline.experiments.rows import plain_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BarChart", "Bars", "Chart", "Drawing", "LineChart", "Series", "draw"]
+__all__ = ["BarChart", "Bars", "Chart", "Drawing", "LineChart", "Series", "coinciding", "draw"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -27,6 +29,8 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 INK = "#1f2328"
 GRID = "#8c959f"
 PUBLISHED = "as published"
+# Lines are seen as two from this share of a figure's height on.
+SEEN_MIN = 0.005
 
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -132,7 +136,7 @@ def draw(chart: Chart) -> Drawing:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": chart.name}):
-        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+        figure = Figure(figsize=(5.4, 3.6), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         if isinstance(chart, LineChart):
@@ -147,11 +151,31 @@ def draw(chart: Chart) -> Drawing:
     return Drawing(chart, svg, _inline(bare), png.getvalue())
 
 
+def coinciding(chart: Chart) -> list[tuple[str, ...]]:
+    """Lines that lie on each other, so that only one of them is seen: their names, line by line."""
+    if not isinstance(chart, LineChart):
+        return []
+    heights = [value for series in chart.series for value in series.y]
+    near = SEEN_MIN * (max(heights, default=0.0) - min(heights, default=0.0))
+    found: list[list[Series]] = []
+    for series in chart.series:
+        for group in found:
+            first = group[0]
+            if list(first.x) == list(series.x) and all(
+                abs(one - other) <= near for one, other in zip(first.y, series.y, strict=True)
+            ):
+                group.append(series)
+                break
+        else:
+            found.append([series])
+    return [tuple(plain_name(series.name) for series in group) for group in found if len(group) > 1]
+
+
 def _draw_lines(axes: Axes, chart: LineChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for series, colour, marker, dash in _styles(chart.series):
-        how: dict[str, Any] = {"color": colour, "linestyle": dash, "label": series.name}
+        how: dict[str, Any] = {"color": colour, "linestyle": dash, "label": plain_name(series.name)}
         if chart.steps:
             axes.step(series.x, series.y, where="post", **how)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -176,7 +200,7 @@ def _draw_bars(axes: Axes, chart: BarChart) -> None:
     published_said = False
     for position, (bars, colour, _, _) in enumerate(_styles(chart.bars)):
         centres = [group - 0.4 + (position + 0.5) * width for group in range(len(chart.groups))]
-        axes.bar(centres, bars.values, 0.92 * width, color=colour, label=bars.name)
+        axes.bar(centres, bars.values, 0.92 * width, color=colour, label=plain_name(bars.name))
         for centre, value, ends in zip(centres, bars.values, bars.intervals or [], strict=False):
             if ends is not None:
                 reach = [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]
@@ -193,7 +217,7 @@ def _draw_bars(axes: Axes, chart: BarChart) -> None:
                     linewidth=1.8,
                     label=label,
                 )
-    axes.set_xticks(range(len(chart.groups)), chart.groups)
+    axes.set_xticks(range(len(chart.groups)), [plain_name(group) for group in chart.groups])
     axes.grid(visible=False, axis="x")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)

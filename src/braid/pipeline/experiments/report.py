@@ -6,12 +6,14 @@ dark. Its content security policy forbids it to load anything, so it asks the ne
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 from html import escape
 from typing import TYPE_CHECKING
 
+from braid.pipeline.experiments.figures import coinciding
 from braid.pipeline.experiments.registry import papers
+from braid.pipeline.experiments.rows import common_labels, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +53,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 code, pre { font: .87em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 code { background: var(--card); border-radius: 4px; padding: .1em .35em; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
-  overflow-x: auto; }
+  white-space: pre-wrap; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .94rem; }
 th { color: var(--quiet); font-weight: 600; text-align: left; border-bottom: 2px solid var(--line); }
@@ -65,11 +67,19 @@ tbody tr:hover { background: var(--card); }
 .near { color: var(--good); font-weight: 600; }
 .far { color: var(--far); font-weight: 600; }
 figure { margin: 1.4rem 0; padding: 1rem; border: 1px solid var(--line); border-radius: 10px; }
-figure svg { display: block; width: 100%; height: auto; max-width: 46rem; margin: 0 auto; color: var(--ink); }
+figure svg { display: block; width: 100%; height: auto; max-width: 36rem; margin: 0 auto; color: var(--ink); }
 figcaption { color: var(--quiet); font-size: .92rem; margin: .6rem auto 0; max-width: 46rem; }
 .why { border-left: 4px solid var(--far); background: var(--card); padding: .6rem 1rem; margin: .7rem 0;
   border-radius: 0 8px 8px 0; max-width: 46rem; }
 ul { padding-left: 1.2rem; max-width: 46rem; }
+@media (max-width: 40rem) {
+  body { padding: 1.2rem .8rem 3rem; }
+  th, td { padding: .4rem .3rem; }
+  td:first-child { overflow-wrap: anywhere; }
+  table { font-size: .84rem; }
+  .aside { display: none; }
+  figure { padding: .4rem .2rem; }
+}
 @media print { body { max-width: none; } figure, .why { break-inside: avoid; } }
 """
 
@@ -108,21 +118,23 @@ def _section(result: Result, drawings: Sequence[Drawing]) -> Iterator[str]:
     yield f'<section id="{escape(experiment.full_name)}"><h2>{escape(experiment.title)}</h2>'
     yield f'<p class="quiet"><code>{escape(experiment.full_name)}</code>'
     yield f" {escape(paper.title) if paper else ''}</p>"
-    yield f"<p>{escape(experiment.shows)}</p>"
+    yield f"<p>{_rendered(experiment.shows)}</p>"
     yield from _table(result.rows)
     yield '<p class="quiet">The interval is the 95 % confidence interval of the mean over the seeds.</p>'
     yield from _differences(result)
     for drawing in drawings:
         chart = drawing.chart
         yield f'<figure role="img" aria-label="{escape(chart.title)}">{drawing.inline}'
-        yield f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
+        same = [
+            f"The lines of {', '.join(names[:-1])} and {names[-1]} coincide." for names in coinciding(chart)
+        ]
+        yield f"<figcaption>{_rendered(' '.join([chart.caption, *same]))}</figcaption></figure>"
     if experiment.notes:
         yield "<h3>Good to know</h3><ul>"
-        yield from (f"<li>{escape(note)}</li>" for note in experiment.notes)
+        yield from (f"<li>{_rendered(note)}</li>" for note in experiment.notes)
         yield "</ul>"
     yield "<h3>Settings</h3>"
-    settings = "\n".join(json.dumps(each, ensure_ascii=False) for each in result.settings)
-    yield f"<pre>{escape(settings)}</pre>"
+    yield from _settings(result.settings)
     yield (
         f"<p>{result.runs} runs, {result.plan.seeds} seed{'s' if result.plan.seeds > 1 else ''} per setting. "
         f"The simulations took {result.simulation_seconds:,.0f} s of computing.</p>"
@@ -132,32 +144,76 @@ def _section(result: Result, drawings: Sequence[Drawing]) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield '<div class="wide"><table><thead><tr><th>metric</th><th>labels</th><th class="number">paper</th>'
-    yield '<th class="number">measured</th><th class="number">ratio</th><th class="number">interval</th>'
-    yield '<th class="number">seeds</th></tr></thead><tbody>'
+    """What all rows have in common is said once, above. Narrow screens leave out intervals and seeds."""
+    common = common_labels([row.labels for row in rows])
+    if common:
+        yield f'<p class="quiet">All rows: {_labels(common)}</p>'
+    yield '<div class="wide"><table><thead><tr><th>metric</th><th class="number">paper</th>'
+    yield '<th class="number">measured</th><th class="number">ratio</th>'
+    yield '<th class="number aside">interval</th><th class="number aside">seeds</th></tr></thead><tbody>'
     for row in rows:
-        labels = "".join(
-            f'<span class="label">{escape(name)} <b>{escape(str(value))}</b></span>'
-            for name, value in row.labels.items()
-        )
+        own = {name: value for name, value in row.labels.items() if name not in common}
         shade = "" if row.ratio is None else (" far" if differs(row) else " near")
+        interval = interval_text(row)
         yield (
-            f"<tr><td>{escape(row.metric)}</td><td>{labels}</td>"
+            f"<tr><td>{escape(row.metric)}<br>{_labels(own)}</td>"
             f'<td class="number">{number_text(row.paper_value)}</td>'
             f'<td class="number">{number_text(row.measured)}</td>'
             f'<td class="number{shade}">{"" if row.ratio is None else f"{row.ratio:.2f}"}</td>'
-            f'<td class="number">{interval_text(row)}</td><td class="number">{row.seeds}</td></tr>'
+            f'<td class="number aside">{interval}</td><td class="number aside">{row.seeds}</td></tr>'
         )
     yield "</tbody></table></div>"
 
 
+def _labels(labels: Mapping[str, object]) -> str:
+    return "".join(
+        f'<span class="label">{escape(name)} <b>{escape(plain_name(value))}</b></span>'
+        for name, value in labels.items()
+    )
+
+
+def _rendered(text: str) -> str:
+    """What is quoted in backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _settings(settings: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """What all points have in common as a list, and the others as a table."""
+    flat = [dict(_flat(each)) for each in settings]
+    common = common_labels(flat) if len(flat) > 1 else (flat[0] if flat else {})
+    names = [name for name in dict.fromkeys(name for each in flat for name in each) if name not in common]
+    if common:
+        yield '<div class="wide"><table><tbody>'
+        yield from (
+            f"<tr><td>{escape(name)}</td><td>{escape(plain_name(value))}</td></tr>"
+            for name, value in common.items()
+        )
+        yield "</tbody></table></div>"
+    if names:
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        yield f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>'
+        for each in flat:
+            cells = "".join(f"<td>{escape(plain_name(each.get(name, '')))}</td>" for name in names)
+            yield f"<tr>{cells}</tr>"
+        yield "</tbody></table></div>"
+
+
+def _flat(settings: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
 def _differences(result: Result) -> Iterator[str]:
+    common = common_labels([row.labels for row in result.rows])
     for metric in dict.fromkeys(row.metric for row in result.rows if differs(row)):
         rows = [row for row in result.rows if row.metric == metric and differs(row)]
-        which = "; ".join(f"{labels_text(row)}: {row.ratio:.2f}" for row in rows)
+        which = "; ".join(f"{labels_text(row, besides=common)}: {row.ratio:.2f}" for row in rows)
         why = result.experiment.differences.get(metric, "No reason is known yet.")
         yield f'<div class="why"><b>{escape(metric)}</b> differs from the paper ({escape(which)}).'
-        yield f"{escape(why)}</div>"
+        yield f"{_rendered(why)}</div>"
 
 
 def differs(row: Row) -> bool:
@@ -172,9 +228,11 @@ def command_for(result: Result) -> str:
     return shlex.join([*words, "--seeds", str(plan.seeds), "--out", "DIR"])
 
 
-def labels_text(row: Row) -> str:
-    """The labels on one line."""
-    return ", ".join(f"{name}={value}" for name, value in row.labels.items())
+def labels_text(row: Row, besides: Mapping[str, object]) -> str:
+    """The labels on one line, without those that are said elsewhere."""
+    return ", ".join(
+        f"{name} {plain_name(value)}" for name, value in row.labels.items() if name not in besides
+    )
 
 
 def interval_text(row: Row) -> str:

@@ -59,7 +59,7 @@ class Result:
 class SelectedTraces(Traces):
     """The tables of some runs of a folder that many experiments share."""
 
-    def __init__(self, spark: SparkSession, root: Path, runs: Collection[str]) -> None:
+    def __init__(self, spark: SparkSession, root: Path | str, runs: Collection[str]) -> None:
         super().__init__(spark, root)
         self._runs = sorted(runs)
 

@@ -7,15 +7,44 @@ An experiment yields one `Sample` per run and quantity. Samples that differ in t
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Estimate", "PaperValue", "Row", "Sample", "estimate", "rows_of", "student_quantile"]
+__all__ = [
+    "Estimate",
+    "PaperValue",
+    "Row",
+    "Sample",
+    "common_labels",
+    "estimate",
+    "plain_name",
+    "rows_of",
+    "student_quantile",
+]
 
 Labels = tuple[tuple[str, "str | int | float | bool"], ...]
+
+
+# What the papers call by a number.
+_PLAIN = {"DT1": "sparse (DT1)", "DT2": "dense (DT2)"}
+
+
+def plain_name(value: object) -> str:
+    """What people call a value of a label."""
+    return re.sub(r"\b(?<!\()DT[12]\b", lambda found: _PLAIN[found[0]], str(value))
+
+
+def common_labels(labels: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """What is the same in all of several rows, if there are several."""
+    if len(labels) < 2:
+        return {}
+    return {
+        name: value for name, value in labels[0].items() if all(each.get(name) == value for each in labels)
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.matching_join.answering import as_pairs
 from braid.pipeline.matching_join.shards import Shards, build_shard, read_filters, undisturbed
+from braid.pipeline.matching_join.sharing import Shared
 from braid.pipeline.matching_join.tables import DESTINATION, KEY, TEXT, FilterTable, PublicationTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
     from braid.pipeline.matching_join.answering import Asker
 
-__all__ = ["BuiltFilters", "Limit", "built_filters", "join_by_index", "quickly_built_filters", "shared"]
+__all__ = ["BuiltFilters", "Limit", "built_filters", "join_by_index", "quickly_built_filters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,15 @@ def _collected(filters: FilterTable, rows: DataFrame, limit: Limit | None) -> Bu
     )
 
 
-def join_by_index(publications: PublicationTable, built: BuiltFilters, asker: Asker) -> DataFrame:
-    """Every worker holds all filters and answers the publications of its tasks."""
+def join_by_index(
+    publications: PublicationTable, built: BuiltFilters, asker: Asker, ready: Shared | None = None
+) -> DataFrame:
+    """Every worker holds all filters and answers the publications of its tasks.
+
+    `ready` are the filters where workers have them already.
+    """
     names = tuple(name for name in publications.names if name in built.names)
-    shards = shared(publications.frame, Shards(built.packed))
+    shards = (ready or Shared(publications.frame, Shards(built.packed))).reader()
 
     def match(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -123,20 +129,6 @@ def join_by_index(publications: PublicationTable, built: BuiltFilters, asker: As
     rows = publications.rows(names, numbered=asker.partial)
     answers = rows.mapInArrow(match, asker.schema())
     return as_pairs(answers) if asker.how == "pairs" else answers
-
-
-def shared(frame: DataFrame, value: Any) -> Callable[[], Any]:
-    """A function that gives workers the value, sent to each of them once.
-
-    A broadcast where there is a Spark context; with Spark Connect, which has none, the value travels
-    inside the function.
-    """
-    try:
-        context = frame.sparkSession.sparkContext
-    except Exception:  # Connect raises its own kind of error, from a module that may not be installed
-        return lambda: value
-    broadcast = context.broadcast(value)
-    return lambda: broadcast.value
 
 
 def _whole(column: Any) -> Any:

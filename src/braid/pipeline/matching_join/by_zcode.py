@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from braid.pipeline.matching_join.answering import batch_publications
-from braid.pipeline.matching_join.by_index import BuiltFilters, built_filters, join_by_index, shared
+from braid.pipeline.matching_join.by_index import BuiltFilters, built_filters, join_by_index
 from braid.pipeline.matching_join.shards import Shards, read_filters, undisturbed
+from braid.pipeline.matching_join.sharing import Shared
 from braid.pipeline.matching_join.tables import DESTINATION, KEY, ROW, TEXT, FilterTable, PublicationTable
 from braid.pipeline.matching_join.zcodes import (
     NO_BOUND,
@@ -93,7 +94,7 @@ def _joined(
     names = tuple(name for name in publications.names if name in grid.names or name in built.names)
     ordinals = [f"o{place}" for place in range(len(grid.names))]
     with_others = asker.how != "pairs"
-    shards = shared(publications.frame, Shards(built.packed))
+    shards = Shared(publications.frame, Shards(built.packed)).reader()
 
     def encode(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa

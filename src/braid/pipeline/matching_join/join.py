@@ -13,11 +13,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from braid.errors import ConfigurationError, FilterError
+from braid.errors import ConfigurationError
 from braid.pipeline.matching_join.answering import Asker, How, combined
 from braid.pipeline.matching_join.by_index import Limit, built_filters, join_by_index, quickly_built_filters
 from braid.pipeline.matching_join.by_split import filter_problems, join_by_slices
 from braid.pipeline.matching_join.by_zcode import join_by_zcodes
+from braid.pipeline.matching_join.filter_set import FilterSet
+from braid.pipeline.matching_join.problems import OnError, judge
 from braid.pipeline.matching_join.tables import TEXT, filter_table, publication_table
 
 if TYPE_CHECKING:
@@ -25,15 +27,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from braid.pipeline.matching_join.tables import FilterTable
+    from braid.pipeline.matching_join.tables import FilterTable, PublicationTable
 
 __all__ = ["How", "JoinSettings", "Strategy", "match_join"]
 
 Strategy = Literal["auto", "index", "split", "zcode"]
-OnError = Literal["stop", "skip"]
-
-# So many problems are quoted when a join stops because of them.
-PROBLEMS_QUOTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class JoinSettings:
 
 def match_join(
     publications: DataFrame,
-    filters: DataFrame,
+    filters: DataFrame | FilterSet,
     *,
     filter_column: str = "filter",
     key_column: str = "id",
@@ -63,6 +61,7 @@ def match_join(
     how: How = "counts",
     destination_column: str | None = None,
     attributes: str | Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     strategy: Strategy = "auto",
     on_error: OnError = "stop",
     report: Callable[[str], None] | None = None,
@@ -75,7 +74,8 @@ def match_join(
     Args:
         publications: a row per publication. Attributes are booleans, numbers and strings; fields of nested
             structs have dotted names; NULL is an absent attribute, and so is a column that is not there.
-        filters: a row per filter.
+        filters: a row per filter, or a `FilterSet` of them; then `filter_column`, `destination_column`,
+            `on_error` and `report` have no meaning, and the join goes by index.
         filter_column: the filters' SQL text.
         key_column: what names a filter, and a publication too unless `publication_key_column` is given.
             Keys may repeat: every row counts for itself.
@@ -83,16 +83,18 @@ def match_join(
         how: `counts` gives a row per publication with the number of matching filters, `destinations` a row
             per publication with the sorted destinations of matching filters, `pairs` a row per match.
         destination_column: of the filters: where a match goes, a string or an integer. A filter whose
-            destination is NULL reaches nobody.
+            destination is NULL reaches no destination.
         attributes: where the publications' attributes are: None for all columns but the key, the name of a
             struct column whose fields they are, or a list of columns.
+        keep: columns of the publications that the answer has as well, behind `publication`.
         strategy: `auto` chooses; `index`, `split` and `zcode` insist. All give the same rows.
         on_error: what a filter that cannot be read does: stop the join, or be left out.
         report: is told about every filter that is left out.
         settings: what the join may use.
 
     Raises:
-        ConfigurationError: a column is missing or has a type that filters cannot compare.
+        ConfigurationError: a column is missing or has a type that filters cannot compare, or publications
+            are a stream and the filters do not fit into a worker.
         FilterError: a filter cannot be read; the message names its key and the position.
     """
     chosen = settings or JoinSettings()
@@ -105,20 +107,17 @@ def match_join(
             allowed = ", ".join(get_args(kind))
             raise ConfigurationError(f"{name}={value!r} is not known; choose one of {allowed}")
     publication_key = key_column if publication_key_column is None else publication_key_column
-    asked = publication_table(publications, key=publication_key, attributes=attributes)
+    asked = publication_table(publications, key=publication_key, attributes=attributes, keep=keep)
+    if isinstance(filters, FilterSet):
+        return asked.answered(_join_ready(asked, filters, how, strategy))
+    _refuse_streams(publications, filters, strategy)
     offered = filter_table(
         filters, key=key_column, text=filter_column, destination=destination_column, how=how
     )
     asker = Asker(how, asked.key_type, offered.key_type, offered.destination_type)
 
-    def judge(problems: list[str]) -> None:
-        if problems and on_error == "stop":
-            shown = "\n".join(problems[:PROBLEMS_QUOTED])
-            more = len(problems) - PROBLEMS_QUOTED
-            raise FilterError(shown + (f"\n... and {more:,} more" if more > 0 else ""))
-        for problem in problems:
-            if report is not None:
-                report(problem)
+    def judged(problems: list[str]) -> None:
+        judge(problems, on_error, report)
 
     parallelism = _parallelism(publications)
     if strategy in ("auto", "index"):
@@ -126,22 +125,50 @@ def match_join(
         limit = Limit(chosen.shard_filters_max, share, chosen.filter_bytes)
         quickly = quickly_built_filters(offered, parallelism, limit)
         if quickly is not None:
-            judge(quickly.problems)
-            return join_by_index(asked, quickly, asker)
+            judged(quickly.problems)
+            return asked.answered(join_by_index(asked, quickly, asker))
     size = _size(offered)
     if strategy == "auto":
         strategy = "index" if size.bytes(chosen.filter_bytes) <= chosen.filters_bytes_max else "split"
+        _refuse_streams(publications, filters, strategy)
     if strategy == "index":
         built = built_filters(offered, _shards(size.filters, parallelism, chosen))
-        judge(built.problems)
-        return join_by_index(asked, built, asker)
+        judged(built.problems)
+        return asked.answered(join_by_index(asked, built, asker))
     if strategy == "zcode":
-        return join_by_zcodes(asked, offered, asker, judge, _shards(size.filters, parallelism, chosen))
-    judge(filter_problems(offered))
+        shards = _shards(size.filters, parallelism, chosen)
+        return asked.answered(join_by_zcodes(asked, offered, asker, judged, shards))
+    judged(filter_problems(offered))
     slices = max(1, math.ceil(size.bytes(chosen.slice_filter_bytes) / chosen.filters_bytes_max))
     sharing = max(1, math.ceil(parallelism / slices))
     parts = join_by_slices(asked, offered, replace(asker, partial=True), slices=slices, parts=sharing)
-    return combined(parts, how)
+    return asked.answered(combined(parts, how))
+
+
+def _join_ready(asked: PublicationTable, filters: FilterSet, how: How, strategy: Strategy) -> DataFrame:
+    """With filters that are read and indexed."""
+    if strategy not in ("auto", "index"):
+        raise ConfigurationError(f"a FilterSet is an index, so it cannot be joined by {strategy!r}")
+    if how == "destinations" and filters.destination_type is None:
+        raise ConfigurationError(
+            'how="destinations" needs a FilterSet that was built with destination_column=...'
+        )
+    asker = Asker(how, asked.key_type, filters.key_type, filters.destination_type)
+    return join_by_index(asked, filters.built, asker, filters.shards_for(asked.frame))
+
+
+def _refuse_streams(publications: DataFrame, filters: DataFrame, strategy: Strategy) -> None:
+    if filters.isStreaming:
+        raise ConfigurationError(
+            "filters are a table and not a stream; join within foreachBatch, and give it a FilterSet that is "
+            "refreshed there"
+        )
+    if publications.isStreaming and strategy in ("split", "zcode"):
+        raise ConfigurationError(
+            f"a stream of publications cannot be joined by {strategy!r}: it would be shuffled, and its rows "
+            "counted, without an end. A stream is joined by 'index', with filters that fit into a worker "
+            "(filters_bytes_max of JoinSettings), or batch by batch within foreachBatch"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ __all__ = [
 # Names inside the join; the publications' own names may be anything.
 ROW, KEY, TEXT, DESTINATION = "row", "key", "text", "destination"
 
+# The key with the columns that are kept.
+_KEPT = "braid key and kept columns"
+_ANSWERS = ("publication", "count", "destinations", "filter")
+
 _NUMBERS = {
     "tinyint": "BIGINT", "smallint": "BIGINT", "int": "BIGINT", "bigint": "BIGINT",
     "float": "DOUBLE", "double": "DOUBLE", "decimal": "DOUBLE",
@@ -44,6 +48,20 @@ class PublicationTable:
     """The attributes; nested fields by their dotted names."""
     paths: tuple[str, ...]
     """The SQL expression of each, of the type BIGINT, DOUBLE, STRING or BOOLEAN."""
+    kept: tuple[str, ...] = ()
+    """Columns that are wanted in the answer; where there are some, the key is a struct of it and them."""
+
+    def answered(self, answers: DataFrame) -> DataFrame:
+        """Answers with the kept columns behind `publication`."""
+        from pyspark.sql import functions
+
+        if not self.kept:
+            return answers
+        columns = [functions.col("publication.key").alias("publication")]
+        columns += [
+            functions.col(f"publication.k{place}").alias(name) for place, name in enumerate(self.kept)
+        ]
+        return answers.select(*columns, *(_quoted(name) for name in answers.columns if name != "publication"))
 
     @property
     def key_type(self) -> str:
@@ -76,7 +94,7 @@ class FilterTable:
 
 
 def publication_table(
-    frame: DataFrame, *, key: str, attributes: str | Sequence[str] | None
+    frame: DataFrame, *, key: str, attributes: str | Sequence[str] | None, keep: Sequence[str] = ()
 ) -> PublicationTable:
     """Check a table of publications and find its attributes.
 
@@ -85,6 +103,7 @@ def publication_table(
         key: the column that names a publication.
         attributes: None for all other columns, the name of a struct column whose fields they are, or the
             names of columns.
+        keep: columns for the answer.
     """
     _require_columns(frame, [key], "publications")
     if isinstance(attributes, str):
@@ -108,7 +127,22 @@ def publication_table(
         raise ConfigurationError(
             f"the publications have two attributes named {doubled[0]!r}; rename one of them"
         )
-    return PublicationTable(frame, key, tuple(names), tuple(path for _, path in found))
+    paths = tuple(path for _, path in found)
+    if not keep:
+        return PublicationTable(frame, key, tuple(names), paths)
+    _require_columns(frame, keep, "publications")
+    taken = sorted({name for name in keep if name in _ANSWERS or [*keep].count(name) > 1})
+    if taken:
+        raise ConfigurationError(
+            f"keep names {taken[0]!r}, which the answer has already; rename the column, or leave it out"
+        )
+    from pyspark.sql import functions
+
+    # The key goes through every kind of join untouched, and so does whatever is beside it.
+    parts = [functions.col(_quoted(key)).alias("key")]
+    parts += [functions.col(_quoted(name)).alias(f"k{place}") for place, name in enumerate(keep)]
+    whole = frame.withColumn(_KEPT, functions.struct(*parts))
+    return PublicationTable(whole, _KEPT, tuple(names), paths, tuple(keep))
 
 
 def filter_table(frame: DataFrame, *, key: str, text: str, destination: str | None, how: str) -> FilterTable:

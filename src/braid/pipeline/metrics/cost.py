@@ -30,6 +30,9 @@ TREES_AT_ONCE = 1_000
 
 RECONFIGURATION_KINDS = (
     "shift",
+    "exchange_request",
+    "exchange_turn",
+    "exchange_end",
     "change_request",
     "change_ready",
     "change_commit",

@@ -22,10 +22,12 @@ from braid.pipeline.metrics.frames import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "first_arrivals",
     "forwarding_over_time",
+    "forwarding_sums",
     "hop_distribution",
     "mean_hops",
     "pure_forwarders",
@@ -195,6 +197,33 @@ def forwarding_over_time(
         the sum of the links that deliveries crossed, `at_us` the beginning of the period.
     """
     start_us = from_us or 0
+    places = first_arrivals(hop, delivery)
+    shifted = within(places, from_us, to_us).withColumn("at_us", F.col("at_us") - start_us)
+    return (
+        shifted.groupBy("run", period_start(period_us))
+        .agg(*forwarding_sums())
+        .select(
+            "run",
+            (F.col("at_us") + start_us).alias("at_us"),
+            "sent",
+            "deliveries",
+            "pure_forwarders",
+            (F.col("sent") - F.col("deliveries") - F.col("pure_forwarders")).alias("repeats"),
+            "local_deliveries",
+            "links",
+            ratio(F.col("deliveries"), F.col("sent")).alias("yield"),
+        )
+        .orderBy("run", "at_us")
+    )
+
+
+def first_arrivals(hop: DataFrame, delivery: DataFrame) -> DataFrame:
+    """One row per publication and broker that it came to or was delivered at, at the first of these times.
+
+    Returns:
+        `run, publisher, sequence, broker, at_us, arrived, delivered, hops`: how often it arrived, whether it
+        was delivered there, and how many links it had crossed, 0 where it entered.
+    """
     arrivals = hop.select(
         *PUBLICATION,
         F.col("target").alias("broker"),
@@ -213,7 +242,7 @@ def forwarding_over_time(
         known_hops().alias("hops"),
         F.lit(None).cast("int").alias("links"),
     )
-    places = (
+    return (
         arrivals.unionByName(deliveries)
         .groupBy(*PUBLICATION, "broker")
         .agg(
@@ -223,30 +252,18 @@ def forwarding_over_time(
             F.coalesce(F.min("hops"), F.min("links"), F.lit(0)).alias("hops"),
         )
     )
+
+
+def forwarding_sums() -> list[Column]:
+    """What rows of `first_arrivals` come to: `sent, deliveries, pure_forwarders, local_deliveries, links`."""
     reached, delivered = F.col("arrived") > 0, F.col("delivered")
-    shifted = within(places, from_us, to_us).withColumn("at_us", F.col("at_us") - start_us)
-    return (
-        shifted.groupBy("run", period_start(period_us))
-        .agg(
-            F.sum("arrived").alias("sent"),
-            F.count_if(reached & delivered).alias("deliveries"),
-            F.count_if(reached & ~delivered).alias("pure_forwarders"),
-            F.count_if(~reached).alias("local_deliveries"),
-            F.coalesce(F.sum(F.when(delivered, F.col("hops"))), F.lit(0)).alias("links"),
-        )
-        .select(
-            "run",
-            (F.col("at_us") + start_us).alias("at_us"),
-            "sent",
-            "deliveries",
-            "pure_forwarders",
-            (F.col("sent") - F.col("deliveries") - F.col("pure_forwarders")).alias("repeats"),
-            "local_deliveries",
-            "links",
-            ratio(F.col("deliveries"), F.col("sent")).alias("yield"),
-        )
-        .orderBy("run", "at_us")
-    )
+    return [
+        F.sum("arrived").alias("sent"),
+        F.count_if(reached & delivered).alias("deliveries"),
+        F.count_if(reached & ~delivered).alias("pure_forwarders"),
+        F.count_if(~reached).alias("local_deliveries"),
+        F.coalesce(F.sum(F.when(delivered, F.col("hops"))), F.lit(0)).alias("links"),
+    ]
 
 
 def pure_forwarders(

@@ -8,6 +8,7 @@ end, so that intervals side by side count everything once.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as F
 
@@ -21,6 +22,8 @@ __all__ = [
     "US_PER_S",
     "at_brokers",
     "first_published",
+    "free_places",
+    "keep_places",
     "known_hops",
     "period_start",
     "ratio",
@@ -73,11 +76,8 @@ def at_brokers(delivery: DataFrame, hop: DataFrame | None = None) -> DataFrame:
     `hops` is NULL where all deliveries came from logs. With the table `hop` it is known there as well: by how
     many links the publication arrived, or none if it never did and so entered there.
     """
-    delivered = delivery.groupBy(*PUBLICATION, "broker").agg(
-        F.min("at_us").alias("at_us"),
-        F.min(known_hops()).alias("hops"),
-        F.count(F.lit(1)).alias("clients"),
-    )
+    kept = _KEPT.get(delivery)
+    delivered = kept if kept is not None else _delivered(delivery)
     if hop is None:
         return delivered
     arrived = hop.groupBy(*PUBLICATION, F.col("target").alias("broker")).agg(
@@ -88,6 +88,31 @@ def at_brokers(delivery: DataFrame, hop: DataFrame | None = None) -> DataFrame:
         .withColumn("hops", F.coalesce("hops", "links", F.lit(0)))
         .drop("links")
     )
+
+
+def _delivered(delivery: DataFrame) -> DataFrame:
+    return delivery.groupBy(*PUBLICATION, "broker").agg(
+        F.min("at_us").alias("at_us"),
+        F.min(known_hops()).alias("hops"),
+        F.count(F.lit(1)).alias("clients"),
+    )
+
+
+# By a table of deliveries: which broker delivered what, in Spark's memory or on its disks.
+_KEPT: WeakKeyDictionary[DataFrame, DataFrame] = WeakKeyDictionary()
+
+
+def keep_places(delivery: DataFrame) -> None:
+    """Have `at_brokers` of this table computed once, for all metrics, until `free_places`."""
+    if delivery not in _KEPT:
+        _KEPT[delivery] = _delivered(delivery).persist()
+
+
+def free_places(delivery: DataFrame) -> None:
+    """Give the memory back."""
+    kept = _KEPT.pop(delivery, None)
+    if kept is not None:
+        kept.unpersist()
 
 
 def period_start(period_us: int) -> Column:

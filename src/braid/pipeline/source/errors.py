@@ -16,7 +16,7 @@ from braid.errors import BraidError, ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SourceError", "as_sentences"]
+__all__ = ["SourceError", "UnknownLogError", "as_sentences"]
 
 # What PySpark asks when it reports an exception of a worker.
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -24,6 +24,10 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 class SourceError(ConfigurationError):
     """A query that cannot go on, and what to do about it."""
+
+
+class UnknownLogError(SourceError):
+    """There is no such log."""
 
 
 @contextmanager

@@ -62,6 +62,7 @@ _SINK = (
     "brokers",
     "name",
     "runId",
+    "batchId",
     "idColumn",
     "bodyColumn",
     "contentTypeColumn",
@@ -246,6 +247,8 @@ class SinkOptions:
     brokers: str
     name: str
     run_id: str
+    batch_id: int
+    """Which of several writes with one `runId` it is; numbers rise from write to write."""
     id_column: str
     body_column: str
     content_type_column: str
@@ -260,6 +263,7 @@ class SinkOptions:
             brokers=",".join(_brokers(asked)),
             name=asked.text("name", "spark"),
             run_id=asked.text("runId"),
+            batch_id=asked.number("batchId", 0, 0),
             id_column=asked.text("idColumn"),
             body_column=asked.text("bodyColumn"),
             content_type_column=asked.text("contentTypeColumn"),

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from braid.errors import RequestRefusedError
 from braid.pipeline.source.connecting import connected, opened_secret
 from braid.pipeline.source.decoding import Decoding
-from braid.pipeline.source.errors import SourceError, as_sentences
+from braid.pipeline.source.errors import SourceError, UnknownLogError, as_sentences
 from braid.pipeline.source.offsets import LogRange, cut, limited, place, require_same
 from braid.pipeline.source.options import EARLIEST, LATEST
 from braid.pipeline.source.pushdown import Pushed
@@ -108,17 +108,32 @@ class Logs:
                 found[name] = self.client(broker).log_status(name, secret=self.secret(name))
             except RequestRefusedError as error:
                 if error.code == "unknown":
-                    raise SourceError(
+                    raise UnknownLogError(
                         f"{error} at {broker}; a stream with a schema makes it when the option 'filter' says "
                         "what for, and client.create_durable does"
                     ) from None
                 raise
         return found
 
+    def filters(self) -> list[str]:
+        """What the logs are for; of logs that are still to be made, what they will be for."""
+        try:
+            return [status.filter for status in self.statuses().values()]
+        except UnknownLogError:
+            if not self.options.filter:
+                raise
+            return [self.options.filter]
+
     def sample(self) -> list[bytes]:
-        """Records from the beginning and the end of the logs."""
+        """Records from the beginning and the end of the logs; none where they are still to be made."""
         records: list[bytes] = []
-        for (broker, name), status in zip(self.places, self.statuses().values(), strict=True):
+        try:
+            statuses = self.statuses()
+        except UnknownLogError:
+            if not self.options.filter:
+                raise
+            return records
+        for (broker, name), status in zip(self.places, statuses.values(), strict=True):
             half = max(1, self.options.sample_rows // 2)
             end = status.safe
             middle = min(end, status.first + half)

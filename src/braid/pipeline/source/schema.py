@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from braid.language import Range
+from braid.language import Filter, Range
 from braid.pipeline.source.errors import SourceError
 from braid.protocol.batch import decode_heads
 
@@ -85,13 +85,19 @@ def checked_schema(schema: T.StructType) -> T.StructType:
     return schema
 
 
-def inferred_schema(name: str, records: Iterable[bytes]) -> T.StructType:
-    """Columns for the attributes of a sample, and those that every row has."""
+def inferred_schema(name: str, records: Iterable[bytes], filters: Iterable[str] = ()) -> T.StructType:
+    """Columns for the attributes of a sample, and those that every row has.
+
+    Without a sample they follow from what the log is for: an attribute that its filter compares with numbers
+    is a number in every row that it will ever have, or is not there.
+    """
     kinds: dict[str, Counter[type]] = {}
     for head in decode_heads(records):
         for attribute, value in head.attributes.items():
             if value is not None:
                 kinds.setdefault(attribute, Counter())[type(value)] += 1
+    if not kinds:
+        kinds = _kinds_of_filters(filters)
     if not kinds:
         raise SourceError(
             f"the log {name!r} has no rows to infer columns from; give a schema, such as "
@@ -100,6 +106,21 @@ def inferred_schema(name: str, records: Iterable[bytes]) -> T.StructType:
     fields = [T.StructField(attribute, _type_of(found)) for attribute, found in sorted(kinds.items())]
     fields += [T.StructField(column, kind) for column, kind in METADATA.items() if column not in kinds]
     return T.StructType(fields)
+
+
+def _kinds_of_filters(filters: Iterable[str]) -> dict[str, Counter[type]]:
+    """The attributes that filters speak about and that can have values of one kind only."""
+    possible: dict[str, set[type]] = {}
+    for text in filters:
+        for term in Filter(text).terms:
+            for attribute, values in term.box.items():
+                of_each = {
+                    bool: values.booleans,
+                    float: values.integers or values.floats,
+                    str: values.strings,
+                }
+                possible.setdefault(attribute, set()).update(kind for kind, some in of_each.items() if some)
+    return {name: Counter(kinds) for name, kinds in possible.items() if len(kinds) == 1}
 
 
 def _type_of(found: Counter[type]) -> T.DataType:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BraidSource", "register", "stream"]
+__all__ = ["FORMAT", "BraidSource", "register", "stream"]
 
 FORMAT = "braid"
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -35,11 +35,11 @@ class BraidSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Columns from a sample of the log, where the user gives none."""
+        """Columns from a sample of the log, or else from what it is for, where the user gives none."""
         with as_sentences():
             logs = Logs(SourceOptions.of(self.options))
             try:
-                return inferred_schema(logs.options.log, logs.sample())
+                return inferred_schema(logs.options.log, logs.sample(), logs.filters())
             finally:
                 logs.close()
 
@@ -66,7 +66,9 @@ class BraidSource(DataSource):
         """For `df.writeStream`."""
         with as_sentences():
             if overwrite:
-                raise SourceError("publications cannot be overwritten; use outputMode('append') or 'update'")
+                raise SourceError(
+                    "publications cannot be overwritten; use outputMode('append'), or foreachBatch"
+                )
             return StreamSink(self._sink_options(schema), schema)
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
@@ -92,7 +94,7 @@ def stream(
     brokers: str,
     *,
     where: str,
-    schema: StructType | str,
+    schema: StructType | str | None = None,
     log: str | None = None,
     **options: object,
 ) -> DataFrame:
@@ -104,7 +106,8 @@ def stream(
         spark: the session; the format is registered if it is not.
         brokers: where to connect to.
         where: the filter of the stream's log. Another filter is another log.
-        schema: the columns, such as `"symbol string, price double, _offset bigint"`.
+        schema: the columns, such as `"symbol string, price double, _offset bigint"`; if left out, they follow
+            from a sample of the log, or from its filter while it has no rows.
         log: the name of the log; made from the filter if left out, so that the same filter goes on with it.
         options: other options of the format `braid`.
     """
@@ -116,5 +119,7 @@ def stream(
     if log is None:
         log = f"spark-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
     chosen = {name: str(value) for name, value in options.items()}
-    reader = spark.readStream.format(FORMAT).schema(schema)
+    reader = spark.readStream.format(FORMAT)
+    if schema is not None:
+        reader = reader.schema(schema)
     return reader.options(**{"brokers": brokers, "log": log, "filter": canonical, **chosen}).load()

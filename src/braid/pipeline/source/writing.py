@@ -171,7 +171,8 @@ class BatchSink(DataSourceArrowWriter):
         if not options.run_id:
             raise SourceError(
                 "the option 'runId' is missing: it names this write, so that a job that is run again "
-                "publishes nothing twice; give another one for every table that is written"
+                "publishes nothing twice; give another one for every table that is written, or the same with "
+                "a 'batchId' that rises"
             )
         self._options = options
         self._sink = _Sink(options, schema)
@@ -179,7 +180,7 @@ class BatchSink(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one partition; this runs on an executor."""
         with as_sentences():
-            return self._sink.publish(iterator, self._options.run_id, 0)
+            return self._sink.publish(iterator, self._options.run_id, self._options.batch_id)
 
 
 class StreamSink(DataSourceStreamArrowWriter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from braid.pipeline.experiments.rows import PaperValue, Sample
 from braid.pipeline.experiments.sweep import Point, run_point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -35,22 +36,27 @@ SUBSCRIPTIONS: Final = {"quick": 200, "paper": 10_000}
 PATHS: Final = {"quick": (3, 5, 7), "paper": (3, 5, 7, 9)}
 LONG: Final = 7
 """The path length of Figure 7(a)."""
+SIZES: Final = {"quick": (1_000,), "paper": (200, 100_000)}
+"""Further numbers of subscriptions, on the shortest path: does the pause of a SHIFT grow with them?"""
 WORKLOADS: Final[dict[str, dict[str, Any]]] = {
     "distinct": {"distinct": True},
     "paper": {"distinct": False},
     "skewed": {"distinct": True, "skew": 0.8},
 }
+# The SHIFT of the paper, and the one whose tables travel ahead.
+PROTOCOLS: Final = {"shift": "three-phase", "precopy": "precopy"}
 # In a workload where nothing covers anything, an operation has to move this share of what it concerns.
 MOVED_MIN: Final = 0.9
 
 
 def _points(plan: Plan) -> list[Point]:
     subscriptions = SUBSCRIPTIONS[plan.scale]
-    wanted = [("distinct", length) for length in PATHS[plan.scale]]
-    wanted += [(workload, LONG) for workload in WORKLOADS if workload != "distinct"]
+    wanted = [("distinct", length, subscriptions) for length in PATHS[plan.scale]]
+    wanted += [(workload, LONG, subscriptions) for workload in WORKLOADS if workload != "distinct"]
+    wanted += [("distinct", PATHS[plan.scale][0], size) for size in SIZES[plan.scale]]
     return [
-        Point({"workload": workload, "path_length": length, "subscriptions": subscriptions}, seed)
-        for workload, length in wanted
+        Point({"workload": workload, "path_length": length, "subscriptions": size}, seed)
+        for workload, length, size in wanted
         for seed in range(1, plan.seeds + 1)
     ]
 
@@ -62,7 +68,7 @@ def _prepare(spark: SparkSession, plan: Plan, points: Sequence[Point]) -> None:
 
 
 def rewire_point(task: RunTask) -> dict[str, Any]:
-    """Rewire a line of real brokers at once, and back by SHIFTs; says what was felt."""
+    """Rewire a line of real brokers at once, and back by SHIFTs, in both ways; says what was felt."""
     with tempfile.TemporaryDirectory(prefix="braid-rewired-") as folder:
         return asyncio.run(_rewire(task, Path(folder)))
 
@@ -74,20 +80,25 @@ async def _rewire(task: RunTask, folder: Path) -> dict[str, Any]:
     async with RealPath(length, filters, folder) as network:
         names = network.names
         await asyncio.sleep(2 * QUIET_S)
-        there = (await network.rewire(names),)
-        moved_there = network.entries_moved()
-        await asyncio.sleep(QUIET_S)
-        # B1 hangs on the last broker; back, it goes from one to the next.
-        back = []
-        for place in range(length - 1, 1, -1):
-            back.append(await network.rewire((names[0], names[place], names[place - 1])))
-            if place > 2:
-                await asyncio.sleep(REST_S)
-        moved_back = network.entries_moved() - moved_there
-        await asyncio.sleep(QUIET_S)
+        operations: dict[str, list[Operation]] = {"direct": []}
+        moved = dict.fromkeys(("direct", *PROTOCOLS), 0)
+        for operation, protocol in PROTOCOLS.items():
+            before = network.entries_moved()
+            # A path of three is a SHIFT, whatever it is called.
+            operations["direct"].append(await network.rewire(names, by="three-phase"))
+            await asyncio.sleep(QUIET_S)
+            moved["direct"] += network.entries_moved() - before
+            before = network.entries_moved()
+            # B1 hangs on the last broker; back, it goes from one to the next.
+            operations[operation] = []
+            for place in range(length - 1, 1, -1):
+                path = (names[0], names[place], names[place - 1])
+                operations[operation].append(await network.rewire(path, by=protocol))
+                if place > 2:
+                    await asyncio.sleep(REST_S)
+            await asyncio.sleep(QUIET_S)
+            moved[operation] = network.entries_moved() - before
         await network.stop_writing()
-    operations = {"direct": list(there), "shift": back}
-    moved = {"direct": moved_there, "shift": moved_back}
     mine = len(filters[0])
     for operation, count in moved.items():
         if settings["workload"] == "distinct" and count < MOVED_MIN * mine * len(operations[operation]):
@@ -213,6 +224,9 @@ METRICS: Final = (
 def _measure(evidence: Evidence) -> Findings:
     samples = []
     by_length: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    # Most points have the same number of subscriptions; the others are not compared by length.
+    sizes = Counter(run.settings["subscriptions"] for run in evidence.runs.values())
+    usual = max(sizes, key=sizes.__getitem__, default=0)
     for run in evidence.runs.values():
         settings = run.settings
         for operation, values in run.summary.items():
@@ -223,9 +237,18 @@ def _measure(evidence: Evidence) -> Findings:
                 "workload": settings["workload"],
             }
             samples += [Sample(metric, labels, run.seed, values[metric]) for metric in METRICS]
-            if settings["workload"] == "distinct":
+            if settings["workload"] == "distinct" and settings["subscriptions"] == usual:
                 point = (float(settings["path_length"]), values["pdrd_ms"])
                 by_length.setdefault((operation, run.seed), []).append(point)
+        for metric in ("pause_ms", "pdrd_ms"):
+            share = run.summary["precopy"][metric] / max(run.summary["shift"][metric], 1e-3)
+            labels = {
+                "subscriptions": settings["subscriptions"],
+                "path_length": settings["path_length"],
+                "workload": settings["workload"],
+                "of": metric,
+            }
+            samples.append(Sample("precopy_share", labels, run.seed, share))
     for (operation, seed), points in by_length.items():
         labels = {"operation": operation, "workload": "distinct", "of": "pdrd_ms"}
         samples.append(Sample("slope_vs_path_length", labels, seed, slope(points)))
@@ -235,7 +258,9 @@ def _measure(evidence: Evidence) -> Findings:
 def _charts(rows: Sequence[Row]) -> list[LineChart]:
     chosen = [row for row in rows if row.metric == "pdrd_ms" and row.labels["workload"] == "distinct"]
     series = []
-    for operation in ("shift", "direct"):
+    usual = max((row.labels["subscriptions"] for row in chosen), key=_times(chosen), default="")
+    chosen = [row for row in chosen if row.labels["subscriptions"] == usual]
+    for operation in ("precopy", "shift", "direct"):
         own = sorted(
             (float(row.labels["path_length"]), row.measured)
             for row in chosen
@@ -253,13 +278,19 @@ def _charts(rows: Sequence[Row]) -> list[LineChart]:
     ]
 
 
+def _times(rows: Sequence[Row]) -> Callable[[Any], int]:
+    """How often a number of subscriptions occurs."""
+    return Counter(row.labels["subscriptions"] for row in rows).__getitem__
+
+
 EXPERIMENT = Experiment(
     paper="availability",
     name="incremental",
     title="Five SHIFTs against rewiring at once",
     shows=(
         "A line of real broker processes, with subscriptions at each. B1 is hung on the last broker at once "
-        "(direct), and goes back by SHIFTs, 0.5 s apart. Two writers publish 250 numbers a second each, in "
+        "(direct), and goes back by SHIFTs, 0.5 s apart; then again, with SHIFTs whose tables travel ahead "
+        "(precopy). Two writers publish 250 numbers a second each, in "
         "order; a reader at every broker writes down what comes. Figures are means over operations; runs are "
         "made one at a time."
     ),

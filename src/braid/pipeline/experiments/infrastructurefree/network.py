@@ -2,7 +2,7 @@
 
 Settings of a point, all in JSON:
 
-    algorithm        DMM or DMM-AR
+    algorithm        DMM, DMM-AR or Hermes (with one event type)
     tree_cache       whether active regions are remembered, at `cache_place`
     lookup           climb (the paper's) or search
     acknowledged     whether messages are confirmed, hop by hop and from end to end
@@ -14,6 +14,8 @@ Settings of a point, all in JSON:
                      how many peers crash, and when after the start
     probes_per_beat  how many peers of its routing table each one looks after at every beat (1)
     joins            whether peers join one by one instead of beginning with their tables
+    dht              pastry (if not told), or ring: then peers join
+    schema           whether the network has one (true if not told)
 
 The seed of a point makes the physical network, the peers' tables, the workload and what is lost.
 """
@@ -36,16 +38,20 @@ __all__ = [
     "BEST",
     "FUNCTION",
     "SECOND_US",
+    "WARM_AFTER_S",
     "delivery_samples",
     "labels_of",
     "latency_samples",
     "message_samples",
+    "ordering_samples",
     "peers_point",
     "settings_of",
 ]
 
 FUNCTION: Final = "braid.pipeline.experiments.infrastructurefree.network:peers_point"
 SECOND_US: Final = 1_000_000
+# After the first publication: from then on caches are taken for warm.
+WARM_AFTER_S: Final = 30
 BEST: Final[Mapping[str, Any]] = {
     "lookup": "search",
     "primary": "most-selective",
@@ -108,7 +114,7 @@ def labels_of(run: FinishedRun, *more: str) -> dict[str, Any]:
     return {name: run.settings[name] for name in names}
 
 
-def message_samples(evidence: Evidence) -> list[Sample]:
+def message_samples(evidence: Evidence, *more: str) -> list[Sample]:
     """Messages by kind, all together, and for each match."""
     from braid.pipeline.metrics.traffic import messages_by_kind
 
@@ -118,7 +124,7 @@ def message_samples(evidence: Evidence) -> list[Sample]:
         totals.setdefault(run.key, {})[row["kind"]] = row["messages"]
     for key, counted in totals.items():
         run = evidence.runs[key]
-        labels, matches = labels_of(run), run.summary["matches"]
+        labels, matches = labels_of(run, *more), run.summary["matches"]
         for kind, messages in sorted(counted.items()):
             samples.append(Sample("messages", {**labels, "kind": kind}, run.seed, messages))
         everything = sum(counted.values())
@@ -141,6 +147,16 @@ def delivery_samples(evidence: Evidence, *more: str) -> list[Sample]:
     return [
         Sample("delivery_ratio", labels_of(run, *more), run.seed, row["delivery_ratio"])
         for run, row in evidence.by_run(delivery_ratio(traces.publication, traces.delivery))
+    ]
+
+
+def ordering_samples(evidence: Evidence, *more: str) -> list[Sample]:
+    """How far what each peer got of each publisher came in order, which peers do not promise."""
+    from braid.pipeline.metrics.ordering import ordering_degree
+
+    return [
+        Sample("ordering_degree", labels_of(run, *more), run.seed, row["ordering_degree"])
+        for run, row in evidence.by_run(ordering_degree(evidence.traces.delivery))
     ]
 
 
@@ -175,6 +191,3 @@ def _warm(evidence: Evidence, runs: Iterable[FinishedRun]) -> list[tuple[Finishe
             (run, row["mean_delay_us"] / SECOND_US) for run, row in evidence.by_run(table) if run.key in keys
         ]
     return found
-
-
-WARM_AFTER_S: Final = 30

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from braid.language import Filter, Publication, Range
+from braid.language import Publication, Range
 from braid.matching import FilterIndex
 from braid.p2p.dht.messages import Confirmed, Numbered, Routed
-from braid.p2p.dht.pastry import Pastry, PastrySettings
+from braid.p2p.dht.pastry import Pastry
+from braid.p2p.dht.pastry_settings import PastrySettings
+from braid.p2p.dht.ring import Ring, RingSettings
 from braid.p2p.dht.settled import settle
 from braid.p2p.dmm import Dmm, DmmSettings, Interests
+from braid.p2p.dmm.arrivals import Arrivals
 from braid.p2p.dmm.messages import DMM_MESSAGES, Active, Arrived, Find, Gone, Idle, InUse, Multicast
+from braid.p2p.hermes import HERMES_MESSAGES, Hermes, Rising, Sinking
 from braid.p2p.peer import Peer
 from braid.p2p.schema import NetworkSchema
 from braid.p2p.turn import Turn
@@ -29,10 +33,12 @@ from braid.sim.datagrams import DatagramWorld
 from braid.sim.topologies.transit_stub import NumberedPlacement, TransitStub
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
 
+    from braid.language import Filter
+    from braid.p2p.dht.interface import Dht
     from braid.protocol.effects import Effect
     from braid.trace.writer import TraceWriter
     from braid.workloads.tables import Workload
@@ -41,13 +47,19 @@ __all__ = ["ATTRIBUTES", "KINDS", "PeerNetwork", "SimulatedPeers", "message_kind
 
 ATTRIBUTES: Final = {f"a{number}": {"kind": "integer", "low": 1, "high": 256} for number in range(1, 11)}
 
+# Of Hermes, with which the paper compares DMM: all publications are events of one type.
+EVENT_TYPE: Final = "quote"
 # Peers watch their neighbours so often, where some come or go.
 BEAT_US: Final = 5_000_000
+# Peers join one by one, so long after each other.
+JOIN_S: Final = 0.2
 # After the last join, so long is waited until everybody knows everybody that matters.
 JOINED_S: Final = 30.0
 # After the last publication, so long is waited for deliveries.
 REST_S: Final = 60.0
 SECOND_US: Final = 1_000_000
+# So many publications are read once for all peers; more than are on their way at the same time.
+ARRIVALS_MAX: Final = 4_096
 # Publications are answered by an index so many at a time.
 ANSWERED_TOGETHER: Final = 500
 
@@ -84,17 +96,22 @@ KINDS: Final[Mapping[type, str]] = {
 
 _KIND_OF: Final[dict[type, type]] = {
     **dict.fromkeys(DMM_MESSAGES, SubscriptionMessages),
-    **dict.fromkeys((Find, Multicast), PublicationMessages),
+    **dict.fromkeys(HERMES_MESSAGES, SubscriptionMessages),
+    **dict.fromkeys((Find, Multicast, Rising, Sinking), PublicationMessages),
     **dict.fromkeys((Active, Gone, Idle, InUse), CacheMessages),
     **dict.fromkeys((Arrived, Confirmed), AcknowledgementMessages),
 }
 
+_WRAPPERS: Final = (Numbered, Routed)
+
 
 def message_kind(message: msgspec.Struct) -> type:
     """Which kind a message counts as, whatever it is wrapped in."""
-    while isinstance(message, Numbered | Routed):
-        message = message.message
-    return _KIND_OF.get(type(message), OverlayMessages)
+    kind = _KIND_OF.get(type(message))
+    while kind is None and type(message) in _WRAPPERS:
+        message = message.message  # type: ignore[attr-defined]
+        kind = _KIND_OF.get(type(message))
+    return kind or OverlayMessages
 
 
 class PeerNetwork:
@@ -109,6 +126,9 @@ class PeerNetwork:
         seed: int,
         loss: float,
         joins: bool = False,
+        hermes: bool = False,
+        ring: bool = False,
+        schema: bool = True,
     ) -> None:
         """
         Args:
@@ -118,29 +138,37 @@ class PeerNetwork:
             seed: of the network, of losses and of tables.
             loss: the share of datagrams that are lost.
             joins: whether the peers join one by one instead of beginning with their tables.
+            hermes: whether they are those of Hermes, with one event type.
+            ring: whether all know each other; then they join.
+            schema: whether the network has one.
         """
         placement = NumberedPlacement(TransitStub.generate(seed=seed), len(names), seed)
         self.world = DatagramWorld(
             seed, placement.latency_us, loss=loss, kind_of=message_kind, on_effect=self._effect
         )
-        self.deliveries: list[tuple[int, str, Delivery]] = []
-        """When, where and what."""
-        interests = Interests(dmm, NetworkSchema(ATTRIBUTES))
+        self.on_delivery: Callable[[str, Publication], None] = lambda name, publication: None
+        """Is told what is delivered to whom."""
+        self.interests = interests = Interests(
+            dmm, NetworkSchema(ATTRIBUTES if schema else None), Arrivals(ARRIVALS_MAX)
+        )
+        self.hermes = hermes
         tables: list[Pastry] = []
         peers: list[Peer] = []
         for number, name in enumerate(names):
             turn = Turn()
-            dht = Pastry(turn, name, pastry)
-            application = Dmm(turn, dht, dmm, interests)
-            if joins:
+            dht: Dht = Ring(turn, name, RingSettings()) if ring else Pastry(turn, name, pastry)
+            application: Dmm | Hermes = (
+                Hermes(turn, dht, interests=interests) if hermes else Dmm(turn, dht, dmm, interests)
+            )
+            if joins or ring:
                 # Each is told of some peer that is there already.
                 bootstrap = [names[(number * 7919) % number]] if number else []
                 self.world.add(name, Peer(turn, dht, application, bootstrap))
-                self.world.run_for(1.0)
-            else:
+                self.world.run_for(JOIN_S)
+            elif isinstance(dht, Pastry):
                 tables.append(dht)
                 peers.append(Peer.settled(turn, dht, application))
-        if joins:
+        if joins or ring:
             self.world.run_for(JOINED_S)
         else:
             settle(tables, placement.latencies_us, seed=seed, beat_us=pastry.beat_us)
@@ -150,13 +178,17 @@ class PeerNetwork:
 
     def _effect(self, name: str, effect: Effect) -> None:
         if type(effect) is Delivery:
-            self.deliveries.append((self.world.now_us, name, effect))
+            self.on_delivery(name, effect.publication)
 
     def subscribe(self, name: str, key: str, wanted: Filter) -> None:
         """Have a peer subscribe now."""
 
         def act(peer: Peer, now_us: int) -> list[Effect]:
-            peer.application.subscribe(key, wanted, now_us)  # type: ignore[attr-defined]
+            application: Any = peer.application
+            if self.hermes:
+                application.subscribe(EVENT_TYPE, key, wanted, now_us)
+            else:
+                application.subscribe(key, wanted, now_us)
             return peer.complete(now_us)
 
         self.world.call(name, act)
@@ -165,7 +197,12 @@ class PeerNetwork:
         """Have a peer publish now."""
 
         def act(peer: Peer, now_us: int) -> list[Effect]:
-            peer.application.publish(publication, now_us)  # type: ignore[attr-defined]
+            application: Any = peer.application
+            if self.hermes:
+                application.advertise(EVENT_TYPE, now_us)
+                application.publish(EVENT_TYPE, publication, now_us)
+            else:
+                application.publish(publication, now_us)
             return peer.complete(now_us)
 
         self.world.call(name, act)
@@ -179,6 +216,10 @@ class SimulatedPeers:
         self._settings = settings
         self._seed = seed
         self._writer = writer
+        self._batches: dict[tuple[str, int], PublicationBatch] = {}
+        """By publisher and number, what the trace calls a publication."""
+        self._seen: dict[int, set[tuple[str, int]]] = {}
+        """By peer, the publications that have come to it or by it."""
         name = "infrastructurefree.zipf" if settings["zipf"] else "infrastructurefree.uniform"
         from braid.workloads import workload  # which needs Arrow; a list of experiments does not
 
@@ -192,8 +233,9 @@ class SimulatedPeers:
             body_bytes=0,
             **settings["workload"],
         )
+        hermes = settings["algorithm"] == "Hermes"
         dmm = DmmSettings(
-            algorithm=settings["algorithm"],
+            algorithm="DMM" if hermes else settings["algorithm"],
             lookup=settings["lookup"],
             tree_cache=settings["cache_place"] if settings["tree_cache"] else None,
             primary=settings["primary"],
@@ -209,19 +251,30 @@ class SimulatedPeers:
         )
         self.names = [f"B{number:03d}" for number in range(settings["peers"])]
         self.network = PeerNetwork(
-            self.names, dmm, pastry, seed=seed, loss=settings["loss"], joins=settings["joins"]
+            self.names,
+            dmm,
+            pastry,
+            seed=seed,
+            loss=settings["loss"],
+            joins=settings["joins"],
+            hermes=hermes,
+            ring=settings.get("dht") == "ring",
+            schema=settings.get("schema", True),
         )
 
     def run(self) -> dict[str, Any]:
         """Play it; returns what is not in the trace."""
         world, start_us = self.network.world, self.network.start_us
+        self.network.on_delivery = self._delivered
         subscriptions = self.played.local("subscriptions").to_pylist()
         publications = self.played.local("publications").to_pylist()
-        filters = {row["key"]: (row["broker"], Filter(row["filter"])) for row in subscriptions}
+        of = self.network.interests.of
+        filters = {row["key"]: (row["broker"], of(row["filter"]).filter) for row in subscriptions}
         crash_s = self._settings["crash_at_s"]
         crashed = self._crash(start_us + round(crash_s * SECOND_US)) if self._settings["crash"] else set()
         before = Counter(world.messages)
         world.count_by_machine()
+        world.on_heard = self._heard if "run" in self._settings else None
         for row in subscriptions:
             world.schedule(start_us + row["at_us"], self._subscribe, (row["key"], *filters[row["key"]]))
         ready = [
@@ -239,18 +292,47 @@ class SimulatedPeers:
         world.run_until(start_us + begin_us)
         at_begin = Counter(world.messages)
         world.run_until(start_us + last_us + round(REST_S * SECOND_US))
-        self._write_deliveries()
         self._write_peers()
         sent = Counter(world.messages)
         return {
             "matches": matches,
             "publications": len(ready),
             "begin_us": start_us + begin_us,
+            "end_us": start_us + last_us,
             "crash_us": start_us + round(crash_s * SECOND_US),
             "messages": {name: (sent - before)[kind] for kind, name in KINDS.items()},
             "messages_before_publishing": {name: (at_begin - before)[kind] for kind, name in KINDS.items()},
             "occurrences": world.occurrences,
+            "table": self._table() if "run" in self._settings else {},
+            "regions_visited": sum(
+                peer.application.statistics()["matched"]  # type: ignore[attr-defined]
+                for peer in world.machines
+                if isinstance(peer, Peer)
+            ),
         }
+
+    def _heard(self, number: int, messages: Sequence[msgspec.Struct]) -> None:
+        """Which publications each peer sees on their way: for a few small runs."""
+        for message in messages:
+            while type(message) in _WRAPPERS:
+                message = message.message  # type: ignore[attr-defined]
+            if _KIND_OF.get(type(message)) is PublicationMessages:
+                content = message.content  # type: ignore[attr-defined]
+                self._seen.setdefault(number, set()).add((content.publisher, content.sequence))
+
+    def _table(self) -> dict[str, int]:
+        """How work, entries and publications are spread over the peers."""
+        applications: list[Any] = [
+            peer.application for peer in self.network.world.machines if isinstance(peer, Peer)
+        ]
+        states = [each.statistics() for each in applications]
+        indexed = Counter(name for each in applications for name in each.indexed())
+        found = {"indexed_at_max": max(indexed.values(), default=0)}
+        for name, column in (("leaf", "leaf_entries"), ("matched", "matched")):
+            found[name] = sum(state[column] for state in states)
+            found[f"{name}_max"] = max(state[column] for state in states)
+        found["seen_max"] = max(map(len, self._seen.values()), default=0)
+        return found
 
     def _crash(self, at_us: int) -> set[str]:
         """Have peers crash at a time: some that publish nothing."""
@@ -270,7 +352,7 @@ class SimulatedPeers:
 
     def _publish(self, what: tuple[str, Publication, int]) -> None:
         name, publication, expected = what
-        batch = _batch(publication)
+        batch = self._batches[publication.publisher, publication.sequence] = _batch(publication)
         self._writer.publication(self.network.world.now_us, name, batch, expected)
         self.network.publish(name, publication)
 
@@ -297,9 +379,11 @@ class SimulatedPeers:
                 found.append((len(set(places)), len(places)))
         return found
 
-    def _write_deliveries(self) -> None:
-        for at_us, name, delivery in self.network.deliveries:
-            self._writer.delivery(at_us, name, name, _batch(delivery.publication))
+    def _delivered(self, name: str, publication: Publication) -> None:
+        world = self.network.world
+        batch = self._batches[publication.publisher, publication.sequence]
+        batch.hops = world.depth
+        self._writer.delivery(world.now_us, name, name, batch)
 
     def _write_peers(self) -> None:
         """What each peer has sent, by kind, and what it holds."""

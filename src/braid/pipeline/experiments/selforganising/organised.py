@@ -116,6 +116,8 @@ class OrganisedNetwork:
             self.beside[right].add(left)
         self.exchanges: list[Exchange] = []
         """All that were agreed on, in order."""
+        self._agreed: list[tuple[LinkExchange, list[int]]] = []
+        """What is to be carried out at the end of this turn, with the numbers of the brokers."""
         self._organisers = [Organiser(name, settings) for name in self.names]
         self._counts = _Counts()
         self._ways: dict[tuple[int, ...], list[tuple[int, frozenset[str]]]] = {}
@@ -240,6 +242,10 @@ class OrganisedNetwork:
         news = organiser.announce()
         if news is not None:
             self._spread(number, news, now_us)
+        # News and requests are faster than SHIFTs: what was agreed on in this turn is carried out behind it.
+        agreed, self._agreed = self._agreed, []
+        for exchange, path in agreed:
+            self._exchange(exchange, path)
 
     def _spread(self, origin: int, news: TopologyNews, now_us: int) -> None:
         """Let news travel as far as it goes; then those it came to think about it, the nearest first."""
@@ -287,13 +293,13 @@ class OrganisedNetwork:
             self._counts.sent(source, target, REQUEST, _size(asked))
             asked = self._organisers[target].asked(asked, self.names[source], now_us)
         exchange = self._organisers[path[-1]].verdict(asked) if asked is not None else None
-        if exchange is not None:
-            self._exchange(exchange, path, now_us)
+        # Of two that meet one gives way.
+        if exchange is not None and not any(set(path) & set(other) for _, other in self._agreed):
+            self.exchanges.append(Exchange(now_us, exchange.path, exchange.removed))
+            if self._apply:
+                self._agreed.append((exchange, path))
 
-    def _exchange(self, exchange: LinkExchange, path: list[int], now_us: int) -> None:
-        self.exchanges.append(Exchange(now_us, exchange.path, exchange.removed))
-        if not self._apply:
-            return
+    def _exchange(self, exchange: LinkExchange, path: list[int]) -> None:
         for step in exchange_steps(exchange.path, exchange.removed):
             moving, old, new = (self._number[name] for name in (step.moving, step.old, step.new))
             for source, target in ((moving, old), (old, new), (moving, new), (moving, old)):
