@@ -8,6 +8,7 @@ that).
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,9 +32,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run_command(app, sys.argv[1:] if arguments is None else arguments, "braid")
 
 
+def _fill(command: typer.Typer) -> None:
+    """Have paragraphs of help filled to the width of the terminal, not broken as in the source."""
+    for registered in command.registered_commands:
+        if registered.help is None and registered.callback is not None and registered.callback.__doc__:
+            paragraphs = inspect.cleandoc(registered.callback.__doc__).split("\n\n")
+            registered.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    for group in command.registered_groups:
+        if group.typer_instance is not None:
+            _fill(group.typer_instance)
+
+
 def run_command(command: typer.Typer, arguments: Sequence[str], name: str) -> None:
     """Run one command with these words, and turn errors into one message; always ends with `SystemExit`."""
     given = list(arguments)
+    _fill(command)
     try:
         command(args=given, prog_name=name)
     except BraidError as error:

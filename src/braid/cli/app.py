@@ -20,6 +20,7 @@ from braid.cli.overlay import overlay
 from braid.cli.peer import peer
 from braid.cli.pipeline import pipeline
 from braid.cli.plugins import PASSED_ON, run_plugin
+from braid.cli.process_options import Authority, Certificate, ConfigFile, HttpAddress, Insecure, Key
 from braid.cli.terminal import byte_progress, examples, json_text, say
 from braid.errors import BraidError, PublicationError
 
@@ -72,6 +73,17 @@ def bench(context: typer.Context) -> None:
         context,
         "the benchmarks are a distribution of their own, braid-bench; in a clone of Braid, install it with: "
         "pip install --editable 'benchmarks[rivals]'",
+    )
+
+
+@app.command(context_settings=PASSED_ON)
+def dashboard(context: typer.Context) -> None:
+    """Show a running network in the browser."""
+    run_plugin(
+        "dashboard",
+        context,
+        "the dashboard is not registered in this environment, which was installed before there was one; "
+        "install again: pip install 'braid-pubsub[dashboard]'",
     )
 
 
@@ -190,21 +202,68 @@ def explain(
     raise typer.Exit(1 if exit_code and explanation.outcome is not True else 0)
 
 
-@app.command(epilog=examples("braid demo", "braid demo --seconds 5 --json"))
+@app.command(epilog=examples("braid demo", "braid demo --keep", "braid demo --embedded --seconds 5 --json"))
 def demo(
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long it runs.")] = 20.0,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same ticker.")] = 1,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Show the bus within one process instead; needs nothing else.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            min=0.1,
+            help="How long the ticker of --embedded runs (20), or each act of the network (7).",
+        ),
+    ] = None,
+    brokers: Annotated[int, typer.Option("--brokers", min=5, max=40, help="How many brokers.")] = 12,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave network and dashboard running after the last act, until Ctrl-C."),
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace/--no-replace",
+            help="Whether the broker that is killed is replaced; without, the demo fails.",
+        ),
+    ] = True,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard/--no-dashboard", help="Whether the dashboard is served.")
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where logs, traces and the report go: demo-N here."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses who wants what, and made-up quotes.")] = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON and show no display.")
+        bool, typer.Option("--json", help="Print the result as JSON; what happens goes to standard error.")
     ] = False,
 ) -> None:
-    """Watch a stock ticker on the embedded bus, each delivery checked by a plain second opinion.
+    """Watch a network of real brokers learn, change, lose a broker, and lose nothing; two minutes.
 
-    Exit code 0: every delivery was right; 1: some were not.
+    Twelve processes on loopback, stock quotes, the dashboard in the browser, and at the end a table that
+    Spark makes of what brokers and clients wrote down. A report stays in the folder that is named at the end.
+
+    Exit code 0: every quote reached every reader that wanted it, once; 1: not so, and it says why.
     """
-    from braid.cli.demo import run_demo
+    if embedded:
+        from braid.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(seconds=seconds, seed=seed, json_output=as_json).exit_code)
+        raise typer.Exit(run_demo(seconds=seconds or 20.0, seed=seed, json_output=as_json).exit_code)
+    from braid.cli.network_demo.run import network_demo
+
+    raise typer.Exit(
+        network_demo(
+            brokers=brokers,
+            act_s=seconds,
+            keep=keep,
+            replace=replace,
+            dashboard=dashboard,
+            out=out,
+            seed=seed,
+            as_json=as_json,
+        )
+    )
 
 
 class _LogFormat(StrEnum):
@@ -228,6 +287,7 @@ class _LogLevel(StrEnum):
         "braid broker --id A",
         "braid broker --id B --listen 127.0.0.1:7001 --neighbor 127.0.0.1:7000 --data-dir data/B",
         "braid broker --config broker.toml --http 127.0.0.1:9000",
+        "braid broker --id A --dashboard 7080",
         "braid broker --id C --neighbor 127.0.0.1:7001 --listen 127.0.0.1:7002 --strategy S2 --fanout 8",
         "braid broker --id G --bootstrap 127.0.0.1:7100 --neighbor 127.0.0.1:7000 --listen 127.0.0.1:7003",
         "braid broker --print-config > broker.toml",
@@ -250,7 +310,9 @@ def broker(
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", metavar="ADDRESS", help="What others are told. \\[default: that of the listener]"
+            "--address",
+            metavar="ADDRESS",
+            help="The address that others are told. \\[default: that of the listener]",
         ),
     ] = None,
     neighbors: Annotated[
@@ -279,6 +341,14 @@ def broker(
         int | None,
         typer.Option("--fanout", metavar="N", help="Links and soft links at most. \\[default: 16]"),
     ] = None,
+    topology_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--topology-policy",
+            metavar="NAME",
+            help="By what a better tree is looked for: static, lmst, lmit, ci, exact. \\[default: static]",
+        ),
+    ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -289,24 +359,13 @@ def broker(
         str | None,
         typer.Option("--directory", metavar="URL", help="Register there: zk://host:port/root, or a path."),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings in TOML; the other options come first."),
-    ] = None,
+    config: ConfigFile = None,
     access: Annotated[
         Path | None, typer.Option("--access", metavar="FILE", help="Who may do what, in TOML.")
     ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option("--tls-certificate", metavar="FILE", help="The certificate to show; turns TLS on."),
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
-    ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option("--tls-authority", metavar="FILE", help="Trust certificates signed by these."),
-    ] = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
     revocations: Annotated[
         Path | None,
         typer.Option("--tls-revocations", metavar="FILE", help="Accept no certificate on these lists (CRL)."),
@@ -317,9 +376,10 @@ def broker(
             "--audit", metavar="FILE", help="Write down there who was let in, refused, or operated."
         ),
     ] = None,
-    http: Annotated[
+    http: HttpAddress = None,
+    dashboard: Annotated[
         str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve /health, /ready and /metrics there."),
+        typer.Option("--dashboard", metavar="HOST:PORT", help="Serve a page about the network there."),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -327,10 +387,7 @@ def broker(
             "--trace", metavar="DIR", help="Write down there, as Parquet files, what becomes of publications."
         ),
     ] = None,
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Listen beyond loopback without TLS or authentication."),
-    ] = None,
+    insecure: Insecure = None,
     log_format: Annotated[
         _LogFormat | None, typer.Option("--log-format", help="For people, or one JSON object a line.")
     ] = None,
@@ -344,6 +401,10 @@ def broker(
             metavar="HOST:PORT",
             help="Be a gateway to the network of peers that this one belongs to; repeatable.",
         ),
+    ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby", help="Wait without links for the place of a broker that is gone."),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every setting with its default, and exit.")
@@ -375,6 +436,7 @@ def broker(
             strategy=strategy,
             delta=delta,
             fanout=fanout,
+            topology_policy=topology_policy,
             data_dir=data_dir,
             directory=directory,
             access=access,
@@ -383,11 +445,13 @@ def broker(
             tls_authority=authority,
             tls_revocations=revocations,
             http=http,
+            dashboard=dashboard,
             trace=trace,
             audit=audit,
             insecure=insecure,
             log_format=log_format and log_format.value,
             log_level=log_level and log_level.value,
             bootstrap=bootstrap or None,
+            standby=standby,
         )
     )

@@ -35,7 +35,7 @@ Brokers: TypeAlias = Annotated[
         help=f"{_ADDRESS}; several, separated by commas.",
     ),
 ]
-# Who somebody is, whom to believe: the same for every command.
+# Who the user is, whom to believe: the same for every command.
 _OPTIONS: Final[dict[str, Any]] = {
     "token": Annotated[
         str | None,
@@ -70,7 +70,7 @@ class Door:
 def with_door(
     timeout_s: float, help: str = "How long one broker may take to answer."
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that say who somebody is; it takes what they come to as its `door`.
+    """Give a command the options that say who its user is; it takes what they come to as its `door`.
 
     Args:
         timeout_s: the default of `--timeout`.

@@ -6,6 +6,7 @@ __all__ = ["EXTRAS", "extra_for"]
 
 # Packages that commands import when they run, by extra; the smaller extras come first.
 EXTRAS = {
+    "dashboard": {"starlette", "uvicorn"},
     "trace": {"pyarrow"},
     "sim": {"networkx", "pyarrow"},
     "spark": {"pandas", "pyarrow", "pyspark"},

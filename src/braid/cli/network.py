@@ -220,7 +220,7 @@ def subscribe(
     durable: Annotated[
         str | None,
         typer.Option(
-            "--durable", metavar="NAME", help="The broker collects under this name while nobody listens."
+            "--durable", metavar="NAME", help="The broker collects under this name while there is no reader."
         ),
     ] = None,
     takeover: Annotated[
@@ -239,6 +239,12 @@ def subscribe(
             help="Opens --durable where you are anonymous; by default made from a key of this user.",
         ),
     ] = None,
+    copies: Annotated[
+        int,
+        typer.Option(
+            "--copies", min=0, max=1, help="1: a neighbour of the broker keeps the rows of --durable, too."
+        ),
+    ] = 0,
     when_full: Annotated[
         _WhenFull | None,
         typer.Option("--when-full", help="What happens when more arrives than is printed."),
@@ -272,7 +278,11 @@ def subscribe(
         seconds=seconds,
         meta=meta,
         subscription={
-            **({"durable": durable, "secret": secret, "takeover": takeover} if durable is not None else {}),
+            **(
+                {"durable": durable, "secret": secret, "takeover": takeover, "copies": copies}
+                if durable is not None
+                else {}
+            ),
             "when_full": when_full and when_full.value,
             "partial": partial,
         },

@@ -1,7 +1,7 @@
 """What does the network look like from one broker, and how is a broker hung on it or taken off?
 
 `braid overlay show` asks one broker for its neighbours, then those for theirs, and so on over the addresses
-that brokers tell each other. Whoever does not answer is shown as such.
+that brokers tell each other. A broker that does not answer is shown as such.
 """
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ from braid.cli.terminal import examples
 from braid.errors import ConfigurationError
 
 __all__ = ["overlay"]
+
+ComesBack = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="How what has no receipt comes back meanwhile: basic, synchronous, incremental or immediate.",
+    ),
+]
 
 overlay = typer.Typer(
     help="Look at the network of brokers, and change it.",
@@ -130,6 +139,128 @@ def forget(
     typer.echo(f"{answer.get('broker', broker)} has forgotten {neighbour}; {dropped:,} bytes were dropped")
 
 
+@overlay.command(
+    epilog=examples(
+        "braid overlay replicate F --standby 127.0.0.1:7009 --broker 127.0.0.1:7000",
+        "braid overlay replicate F --standby 127.0.0.1:7009 --without G",
+        "braid overlay replicate F --standby 127.0.0.1:7009 --protocol immediate",
+    )
+)
+@with_door(10.0)
+def replicate(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The broker that is gone.")],
+    standby: Annotated[
+        str, typer.Option("--standby", metavar="ADDRESS", help="The process that is to have its place.")
+    ],
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option("--broker", "-b", metavar="ADDRESS", help="A broker of the network; repeatable."),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="ID", help="A neighbour that is gone as well; repeatable."),
+    ] = None,
+    within: Annotated[
+        float, typer.Option("--within", min=0.1, metavar="SECONDS", help="How long it may take.")
+    ] = 60.0,
+    protocol: ComesBack = "synchronous",
+    *,
+    door: Door,
+) -> None:
+    """Have a standby take the name and the place of a broker that is gone, and wait until it is linked.
+
+    All neighbours grant the name first. From then on they refuse the old process, which stops by itself if
+    it ever comes back. A standby is a process started with braid broker --standby. Routing tables come from
+    the neighbours; what waits there for the broker goes to its replica.
+    """
+    from braid.cli.overlay_replicate import replicate
+    from braid.cli.terminal import say
+
+    replaced = asyncio.run(
+        replicate(
+            name,
+            standby,
+            brokers or [BROKER_DEFAULT],
+            door,
+            without=without or (),
+            protocol=protocol,
+            seconds_max=within,
+            say=lambda text: say(f"braid: {text}"),
+        )
+    )
+    typer.echo(
+        f"{replaced.broker} is at {replaced.address} now, linked to {', '.join(replaced.granted_by)} "
+        f"(epoch {replaced.epoch}, {replaced.took_s:.1f} s)"
+    )
+
+
+@overlay.command(
+    epilog=examples(
+        "braid overlay guard --standby 127.0.0.1:7009 --standby 127.0.0.1:7010 --broker 127.0.0.1:7000",
+        "braid overlay guard --start ./new-standby.sh --patience 30",
+    )
+)
+@with_door(5.0)
+def guard(
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option("--broker", "-b", metavar="ADDRESS", help="A broker of the network; repeatable."),
+    ] = None,
+    standbys: Annotated[
+        list[str] | None,
+        typer.Option("--standby", metavar="ADDRESS", help="A process that waits for a place; repeatable."),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            metavar="COMMAND",
+            help="Starts another standby when none is left, and prints its address.",
+        ),
+    ] = "",
+    patience: Annotated[
+        float,
+        typer.Option("--patience", min=0.1, metavar="SECONDS", help="Absences that count are longer."),
+    ] = 10.0,
+    suspicion: Annotated[
+        float,
+        typer.Option("--suspicion", min=0.1, help="3: replaced once one absence in 1,000 was longer before."),
+    ] = 3.0,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two looks.")
+    ] = 1.0,
+    count: Annotated[
+        int,
+        typer.Option("--count", "-n", min=0, metavar="N", help="End after so many; 0: never."),
+    ] = 0,
+    protocol: ComesBack = "synchronous",
+    *,
+    door: Door,
+) -> None:
+    """Look after a network: a broker that all its neighbours miss is replaced by the next standby.
+
+    Suspicion grows with the length of an absence, against those after which the broker came back before. Run
+    one guard per network. Ends with Ctrl-C or --count.
+    """
+    from braid.cli.overlay_guard import Guard, started_by
+    from braid.cli.terminal import say
+
+    if not standbys and not start:
+        raise ConfigurationError("a guard needs a standby (--standby), or a way to start one (--start)")
+    watching = Guard(
+        brokers or [BROKER_DEFAULT],
+        standbys or (),
+        door,
+        patience_s=patience,
+        phi_max=suspicion,
+        start=started_by(start) if start else None,
+        protocol=protocol,
+        say=lambda text: say(f"braid: {text}"),
+    )
+    with suppress(KeyboardInterrupt):
+        asyncio.run(watching.watch(interval, count=count))
+
+
 @overlay.command(epilog=examples("braid overlay reload --broker 127.0.0.1:7000"))
 @with_door(10.0)
 def reload(
@@ -139,8 +270,8 @@ def reload(
 ) -> None:
     """Have a broker read its access file, certificates and revocation lists again, as SIGHUP does.
 
-    If something is wrong with them, nothing changes, and what is wrong is said. Whoever was let in by what no
-    longer counts is sent away.
+    If something is wrong with them, nothing changes, and what is wrong is said. Clients
+    that were let in by what no longer counts are sent away.
     """
     from braid.cli.overlay_crawl import ask
 
@@ -190,6 +321,55 @@ def strategy(
     else:
         for report in reports:
             typer.echo(strategy_text(report))
+    if any(report.problem for report in reports):
+        raise typer.Exit(1)
+
+
+@overlay.command(
+    epilog=examples(
+        "braid overlay topology --all",
+        "braid overlay topology ci --broker 127.0.0.1:7000 --all",
+        "braid overlay topology static --broker 127.0.0.1:7003",
+    )
+)
+@with_door(10.0)
+def topology(
+    policy: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[POLICY]", help="static, lmst, lmit, ci or exact; left out, nothing changes."
+        ),
+    ] = None,
+    broker: Broker = BROKER_DEFAULT,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Every broker of the network, not just this one.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+    *,
+    door: Door,
+) -> None:
+    """Say by which policy brokers look for a better tree, or choose another one while traffic flows.
+
+    Brokers exchange links by themselves with every policy but static. It holds until the broker is restarted;
+    its configuration says what comes then. All brokers should have the same.
+
+    Exit code 1: some broker could not be reached, or said no.
+    """
+    from braid.cli.overlay_crawl import ask_whoever
+    from braid.cli.overlay_views import topology_text
+
+    arguments = {} if policy is None else {"policy": policy}
+    reports = asyncio.run(ask_whoever(broker, door, "topology", "topology", arguments, everywhere=everywhere))
+    if as_json:
+        answers = [
+            {"broker": report.broker or None, "address": report.address}
+            | ({"problem": report.problem} if report.problem else report.overlay["topology"])
+            for report in reports
+        ]
+        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+    else:
+        for report in reports:
+            typer.echo(topology_text(report))
     if any(report.problem for report in reports):
         raise typer.Exit(1)
 

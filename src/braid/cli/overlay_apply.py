@@ -22,7 +22,7 @@ from braid.errors import BraidError, ConfigurationError
 from braid.reconfiguration import PlanRun, RunState
 from braid.reconfiguration.trees import difference
 
-__all__ = ["WISHES", "Noticeboard", "carry_out", "read_progress", "require_goal", "wish"]
+__all__ = ["WISHES", "Noticeboard", "carry_out", "do_steps", "read_progress", "require_goal", "wish"]
 
 WISHES: Final = ("pause", "resume", "stop")
 # How often it is looked whether somebody has a wish.
@@ -129,7 +129,7 @@ async def carry_out(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, run, show)
     try:
-        return await _carry_out(run, live, show, board)
+        return await do_steps(run, live, show, board)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -140,9 +140,10 @@ def _stop(run: PlanRun, show: Callable[[str], None]) -> None:
     run.stop()
 
 
-async def _carry_out(
-    run: PlanRun, live: LiveNetwork, show: Callable[[str], None], board: Noticeboard | None
+async def do_steps(
+    run: PlanRun, live: LiveNetwork, show: Callable[[str], None], board: Noticeboard | None = None
 ) -> RunState:
+    """The same without looking at signals: whoever runs this says stop to the run itself."""
     steps = run.plan.steps
     tasks: dict[asyncio.Task[None], int] = {}
     total = len(steps)

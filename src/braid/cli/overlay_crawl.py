@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from braid.runtime.client import Client
 from braid.runtime.connecting import connect
 from braid.runtime.tls import parse_address
 
-__all__ = ["Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "crawl"]
+__all__ = ["Link", "Network", "Report", "append_broker", "ask", "ask_for_strategy", "ask_whoever", "crawl"]
 
 # A network with more brokers than this is not shown to the end: nobody could read it.
 BROKERS_MAX: Final = 1000
@@ -38,9 +38,13 @@ class Report:
 
     @property
     def links(self) -> list[dict[str, Any]]:
-        """What it says about its neighbours."""
-        links: list[dict[str, Any]] = self.overlay.get("links", [])
-        return links
+        """What it says about its neighbours; the one that stands for peers is none of the network."""
+        return _between_brokers(self.overlay)
+
+    @property
+    def gateway(self) -> bool:
+        """Whether a network of peers hangs on it."""
+        return len(self.links) < len(self.overlay.get("links", ()))
 
     @property
     def mesh(self) -> dict[str, Any]:
@@ -53,6 +57,10 @@ class Report:
         """Addresses it should link to and has not reached."""
         addresses: list[str] = self.overlay.get("unreached", [])
         return addresses
+
+
+def _between_brokers(overlay: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [link for link in overlay.get("links", ()) if not link.get("peers")]
 
 
 @dataclass
@@ -86,7 +94,7 @@ class Network:
         }
 
 
-async def ask(address: str, topic: str, door: Door, **arguments: str) -> dict[str, Any]:
+async def ask(address: str, topic: str, door: Door, /, **arguments: str) -> dict[str, Any]:
     """Ask one broker one thing.
 
     Raises:
@@ -112,8 +120,14 @@ async def _ask_all(
         raise ConnectionLostError(f"{address}: {error}") from None
 
 
-async def crawl(start: str, door: Door, *, statistics: bool = False) -> Network:
+async def crawl(start: str, door: Door, *, statistics: bool = False, but: Collection[str] = ()) -> Network:
     """Ask the broker at `start`, then its neighbours, and so on; each is asked once.
+
+    Args:
+        start: the address of one that answers.
+        door: how to come in.
+        statistics: whether they are asked for their numbers, too.
+        but: brokers that are not asked, and left out: those that are known not to answer take their time.
 
     Raises:
         BraidError: the first one could not be asked.
@@ -123,7 +137,7 @@ async def crawl(start: str, door: Door, *, statistics: bool = False) -> Network:
     if isinstance(first, BraidError):
         raise first
     network = Network([first])
-    asked = {first.broker}
+    asked = {first.broker, *but}
     while len(network.reports) < BROKERS_MAX:
         frontier = _frontier(network, asked)
         if not frontier:
@@ -172,24 +186,35 @@ async def ask_for_strategy(start: str, door: Door, strategy: str | None, *, ever
     Raises:
         BraidError: the first one could not be asked, or the only one says no.
     """
+    if strategy is None and everywhere:
+        return (await crawl(start, door)).reports
     arguments = {} if strategy is None else {"strategy": strategy}
+    return await ask_whoever(start, door, "strategy", "mesh", arguments, everywhere=everywhere)
+
+
+async def ask_whoever(
+    start: str, door: Door, topic: str, key: str, arguments: Mapping[str, str], *, everywhere: bool
+) -> list[Report]:
+    """Ask one broker, or all of its network, something; the answers stand under a key of what they said.
+
+    Raises:
+        BraidError: the first one could not be asked, or the only one says no.
+    """
     if not everywhere:
-        answer = await ask(start, "strategy", door, **arguments)
+        answer = await ask(start, topic, door, **arguments)
         name = str(answer.pop("broker", ""))
-        return [Report(start, name, overlay={"mesh": answer})]
+        return [Report(start, name, overlay={key: answer})]
     network = await crawl(start, door)
-    if strategy is None:
-        return network.reports
 
     async def choose(report: Report) -> Report:
         if report.problem:
             return report
         try:
-            answer = await ask(report.address, "strategy", door, **arguments)
+            answer = await ask(report.address, topic, door, **arguments)
         except BraidError as error:
             return Report(report.address, report.broker, problem=str(error))
         answer.pop("broker", None)
-        return Report(report.address, report.broker, overlay=report.overlay | {"mesh": answer})
+        return Report(report.address, report.broker, overlay=report.overlay | {key: answer})
 
     reports = network.reports
     chosen: list[Report] = []
@@ -227,7 +252,7 @@ async def _wait_linked(client: Client, wanted: str, seconds_max: float) -> Link:
     deadline = time.monotonic() + seconds_max
     while True:
         overlay = await client.ask("overlay")
-        up = [link["neighbour"] for link in overlay["links"] if link["up"]]
+        up = [link["neighbour"] for link in _between_brokers(overlay) if link["up"]]
         if up:
             return Link(overlay["broker"], up[0])
         if time.monotonic() > deadline:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from braid.cli.connection_options import Door
@@ -128,13 +129,26 @@ class LiveNetwork:
         Raises:
             BraidError: it was not done in time, or cannot be.
         """
+        await self._do(step, partial(self._ask_for, step))
+
+    async def move_at_once(self, path: Sequence[str]) -> None:
+        """Hang the first broker of a path on the last one instead of the second, by a delta-move.
+
+        Raises:
+            BraidError: it was not done in time, or cannot be.
+        """
+        moving, old, *_, new = path
+        asked = {"operation": "delta", "path": ",".join(path)}
+        await self._do(Shift(moving, old, new), partial(self._ask_to_move, moving, asked))
+
+    async def _do(self, step: Step, ask_for_it: Callable[[], Awaitable[None]]) -> None:
         self.require_addresses([step])
         deadline_s = time.monotonic() + self._step_s_max
         pause_s = LOOK_S
         while True:
             problem: BraidError | None = None
             try:
-                await self._ask_for(step)
+                await ask_for_it()
             except RequestRefusedError as error:
                 if error.code in _FOR_GOOD and not await self._done(step, deadline_s):
                     raise
@@ -149,18 +163,21 @@ class LiveNetwork:
             pause_s = min(2 * pause_s, LOOK_S_MAX)
 
     async def _ask_for(self, step: Step) -> None:
-        patient = replace(self._door, timeout_s=self._step_s_max)
         if isinstance(step, Shift):
-            self._asked += 1
             arguments = {"operation": "shift", "moving": step.moving, "old": step.old, "new": step.new}
             if self._by:
                 arguments["by"] = self._by
-            name = f"{self._run}.{self._asked}"
-            await ask(self._address(step.moving), "reconfigure", patient, **arguments, id=name)
+            await self._ask_to_move(step.moving, arguments)
         elif isinstance(step, Append):
             await append_broker(self._address(step.broker), self._address(step.neighbour), self._door)
         else:
             await ask(self._address(step.broker), "detach", self._door)
+
+    async def _ask_to_move(self, moving: str, arguments: Mapping[str, str]) -> None:
+        patient = replace(self._door, timeout_s=self._step_s_max)
+        self._asked += 1
+        name = f"{self._run}.{self._asked}"
+        await ask(self._address(moving), "reconfigure", patient, **arguments, id=name)
 
     async def _done(self, step: Step, deadline_s: float) -> bool:
         """Whether a step is done; waits until the brokers concerned agree about it.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from braid.cli.overlay_apply import Noticeboard
     from braid.reconfiguration import FoundPlan, OverlayTree, Step, WrittenPlan
 
-__all__ = ["add_plans"]
+__all__ = ["add_plans", "plan_report"]
 
 # How long --continue waits for all brokers to be there.
 WHOLE_S_MAX: Final = 30.0
@@ -84,7 +84,7 @@ def plan(
     leaving = {name: where for name, where in live.addresses.items() if name not in goal}
     if out is not None:
         out.write_bytes(encode_plan(WrittenPlan(found.plan, {**leaving, **addresses})))
-    typer.echo(json_text(_plan_json(found)) if as_json else _plan_text(found))
+    typer.echo(json_text(plan_report(found)) if as_json else _plan_text(found))
     if out is not None and not as_json:
         typer.echo(f"written to {out}; braid overlay apply {out} carries it out")
 
@@ -172,15 +172,27 @@ def move(
     new: Annotated[str, typer.Option("--to", metavar="ID", help="Its new neighbour, anywhere else.")],
     broker: Broker = BROKER_DEFAULT,
     by: Annotated[
-        str, typer.Option("--by", metavar="shift|PROTOCOL", help="By SHIFTs, or by SHIFTs of this protocol.")
+        str,
+        typer.Option(
+            "--by",
+            metavar="shift|delta|PROTOCOL",
+            help="By SHIFTs, at once by a delta-move, or by SHIFTs of this protocol.",
+        ),
     ] = "shift",
     step_timeout: _STEP_S = 120.0,
     *,
     door: Door,
 ) -> None:
-    """Hang a broker on any other one while publications flow, by one SHIFT for each link between the two."""
+    """Hang a broker on any other one while publications flow.
+
+    By one SHIFT for each link between the two, each of which pauses three brokers; or by a delta-move, which
+    pauses nobody and sends what is for the broker that moves both ways for a while.
+    """
     from braid.reconfiguration import move as moved
 
+    if by == "delta":
+        asyncio.run(_move_at_once(moving, old, new, _Way(broker, door, by, step_timeout)))
+        return
     way = _Way(broker, door, "" if by == "shift" else by, step_timeout)
     _apply_at_once(lambda tree: moved(tree, moving, old, new), way)
 
@@ -271,6 +283,20 @@ def _apply_at_once(steps_on: Callable[[OverlayTree], Iterable[Step]], way: _Way)
         raise typer.Exit(1)
 
 
+async def _move_at_once(moving: str, old: str, new: str, way: _Way) -> None:
+    """Have a broker moved by a delta-move along the path that there is now."""
+    from braid.cli.overlay_live import LiveNetwork
+    from braid.reconfiguration import move as moved
+
+    live = LiveNetwork(way.broker, way.door, step_s_max=way.step_s_max)
+    tree = await live.tree()
+    if not moved(tree, moving, old, new):
+        typer.echo(f"{moving} is linked to {new} already")
+        return
+    await live.move_at_once((moving, *tree.path(old, new)))
+    typer.echo(f"done: {moving} is linked to {new} instead of {old}")
+
+
 def _apply_file(file: Path, written: WrittenPlan, way: _Way, *, anew: bool, undo: bool) -> None:
     """Carry out the plan of a file, with its noticeboard beside it."""
     from braid.cli.overlay_apply import Noticeboard
@@ -349,7 +375,8 @@ def _addresses(given: list[str]) -> dict[str, str]:
 # Showing plans.
 
 
-def _plan_json(found: FoundPlan) -> dict[str, Any]:
+def plan_report(found: FoundPlan) -> dict[str, Any]:
+    """A plan and what it will be felt like, in plain values."""
     from braid.reconfiguration import disruption_of
 
     disruption = disruption_of(found.plan)
@@ -373,7 +400,7 @@ def _plan_json(found: FoundPlan) -> dict[str, Any]:
 
 
 def _plan_text(found: FoundPlan) -> str:
-    report = _plan_json(found)
+    report = plan_report(found)
     if not report["steps"]:
         return "the network is that tree already"
     width = max(len(each["step"]) for each in report["steps"])

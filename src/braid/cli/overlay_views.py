@@ -17,7 +17,7 @@ from braid.cli.connection_options import Door
 from braid.cli.overlay_crawl import Network, Report, crawl
 from braid.errors import BraidError
 
-__all__ = ["as_dot_text", "print_tree", "rates", "strategy_text", "watch"]
+__all__ = ["as_dot_text", "print_tree", "rates", "strategy_text", "topology_text", "watch"]
 
 # Characters of the longest line about one broker.
 LINE_MAX: Final = 2_000
@@ -77,7 +77,8 @@ def _heading(report: Report) -> str:
     shortcuts = f"  [dim]{escape(_mesh_text(report.mesh))}[/dim]" if report.mesh.get("delta", 1) > 1 else ""
     withheld = ", ".join(report.overlay.get("withheld", {}))
     credit = f" [yellow]gives no credit: {escape(withheld)}[/yellow]" if withheld else ""
-    return f"{name}  {clients} client{'' if clients == 1 else 's'}{ready}{credit}{shortcuts}"
+    peers = "  gateway to peers" if report.gateway else ""
+    return f"{name}  {clients} client{'' if clients == 1 else 's'}{peers}{ready}{credit}{shortcuts}"
 
 
 def strategy_text(report: Report) -> str:
@@ -86,6 +87,16 @@ def strategy_text(report: Report) -> str:
     if report.problem:
         return f"{name}: {report.problem}"
     return f"{name}: {_mesh_text(report.mesh) or 'says nothing about its strategy'}"
+
+
+def topology_text(report: Report) -> str:
+    """One line about by what a broker looks for a better tree, and what came of that."""
+    name = report.broker or report.address
+    if report.problem:
+        return f"{name}: {report.problem}"
+    found = report.overlay["topology"]
+    text = f"{name}: {found['policy']}, {found['exchanges_done']:,} exchanges of links begun here and done"
+    return f"{text}, {found['exchanges_given_up']:,} given up"
 
 
 def _mesh_text(mesh: dict[str, Any]) -> str:
@@ -153,6 +164,7 @@ async def watch(
     live = None if line is not None else Live(console=Console(), auto_refresh=False)
     if live is not None:
         live.start()
+        live.update(_table(rates(before, before, 0.0)), refresh=True)  # something at once; rates come later
     try:
         while count is None or looks < count:
             await asyncio.sleep(interval_s)
@@ -201,10 +213,10 @@ def rates(before: Network, now: Network, elapsed_s: float) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> Table:
-    table = Table(title=f"over {report['elapsed_s']:.1f} s")
-    table.add_column("broker")
+    table = Table(title=f"over {report['elapsed_s']:.1f} s" if report["elapsed_s"] else "rates in a moment")
+    table.add_column("broker", overflow="fold")  # a name that is long takes more lines, and is never cut
     for heading in (*(heading for _, _, heading in _RATES), "queued", "links", "soft links", "clients"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in report["brokers"]:
         name = escape(row["broker"] or row["address"])
         if "problem" in row:

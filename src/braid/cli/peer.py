@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from braid.cli.connection_options import Door, with_door
+from braid.cli.process_options import Authority, Certificate, ConfigFile, HttpAddress, Insecure, Key
 from braid.cli.terminal import examples
+from braid.errors import ConfigurationError, RequestRefusedError
 
 __all__ = ["peer"]
 
@@ -51,7 +53,7 @@ def run(
         typer.Option(
             "--bootstrap",
             metavar="HOST:PORT",
-            help="A peer whose network to join; repeatable. None: begin one.",
+            help="A peer whose network to join; repeatable. Without it a network begins here.",
         ),
     ] = None,
     listen: Annotated[
@@ -66,20 +68,22 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", metavar="HOST:PORT", help="What others are told. \\[default: that of the listener]"
+            "--address",
+            metavar="HOST:PORT",
+            help="The address that others are told. \\[default: that of the listener]",
         ),
     ] = None,
     peer_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Its name in logs and reports; otherwise made up."),
+        typer.Option("--id", metavar="ID", help="Its name in logs and reports. \\[default: made up]"),
     ] = None,
     dht: Annotated[
         _Dht | None,
-        typer.Option("--dht", help="How peers find each other; the same for all. \\[default: pastry]"),
+        typer.Option("--dht", help="How peers find each other; all must agree. \\[default: pastry]"),
     ] = None,
     algorithm: Annotated[
         _Algorithm | None,
-        typer.Option("--algorithm", help="How they match; the same for all. \\[default: DMM-AR]"),
+        typer.Option("--algorithm", help="How they match; all must agree. \\[default: DMM-AR]"),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -88,38 +92,22 @@ def run(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Says to other peers who this one is."
+            "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Shows other peers who this one is."
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings in TOML; the other options come first."),
-    ] = None,
+    config: ConfigFile = None,
     access: Annotated[
         Path | None, typer.Option("--access", metavar="FILE", help="Who may be a client or a peer, in TOML.")
     ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Our certificate. Means TLS.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
-    ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option("--tls-authority", metavar="FILE", help="Believe certificates signed by these."),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve /health, /ready and /metrics there."),
-    ] = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    http: HttpAddress = None,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="DIR", help="Write down there what becomes of publications."),
+        typer.Option("--trace", metavar="DIR", help="Write traces of publications there."),
     ] = None,
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Listen beyond loopback without TLS or authentication."),
-    ] = None,
+    insecure: Insecure = None,
     loss: Annotated[
         float | None,
         typer.Option(
@@ -128,7 +116,7 @@ def run(
     ] = None,
     log_format: Annotated[
         str | None,
-        typer.Option("--log-format", metavar="text|json", help="For people, or one object a line."),
+        typer.Option("--log-format", metavar="text|json", help="Text for people, or one JSON object a line."),
     ] = None,
     log_level: Annotated[
         str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
@@ -193,7 +181,12 @@ def status(
     with connect_sync(
         address, token=door.token, tls=door.tls, timeout_s=door.timeout_s, reconnect_for_s=0.0
     ) as client:
-        report = client.ask("peer")
+        try:
+            report = client.ask("peer")
+        except RequestRefusedError as error:
+            if error.code != "unknown":
+                raise
+            raise ConfigurationError(f"{address} is a broker and no peer") from None
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from braid.cli.spark_options import MasterOption, ShipOption
-from braid.cli.terminal import is_terminal, json_text, say
+from braid.cli.spark_options import MasterOption, ShipOption, waiting_for_spark
+from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,9 +46,11 @@ UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_
 
 def metrics(
     trace_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            metavar="TRACE_DIR", help="A trace, or the traces of a sweep (run=.../).", show_default=False
+            metavar="TRACE_DIR",
+            help="A trace, or the traces of a sweep (run=.../); a folder, or a URL that Spark reads.",
+            show_default=False,
         ),
     ] = None,
     metric: Annotated[
@@ -68,7 +68,7 @@ def metrics(
         str, typer.Option("--by", metavar="run|all", help="A table per run, or the mean over all runs.")
     ] = "run",
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", metavar="DIR", help="Also write each metric to DIR/NAME.parquet."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -91,25 +91,22 @@ def metrics(
     from_us, to_us = interval_us("--from", start), interval_us("--to", end)
 
     from braid.pipeline.metrics import metric as find_metric
-    from braid.pipeline.session import spark_session
+    from braid.pipeline.places import is_far, joined_path
     from braid.pipeline.traces import Traces, inspect_traces
 
     chosen = [find_metric(name) for name in metric or DEFAULT_METRICS]
     # Before Spark starts, which takes seconds: a wrong folder is said at once.
-    bad = [report for report in inspect_traces(trace_dir) if not report.ok]
-    _complain(bad)
+    files = None if is_far(trace_dir, master) else inspect_traces(trace_dir)
     tables: dict[str, Any] = {}
-    with (
-        _spinner("starting Spark") as status,
-        spark_session("braid pipeline metrics", master=master, ship=ship) as spark,
-    ):
-        traces = Traces(spark, trace_dir, report=lambda _: None)
+    with waiting_for_spark("braid pipeline metrics", master=master, ship=ship) as (spark, told):
+        traces = Traces(spark, trace_dir, report=lambda _: None, files=files, keep=True)
+        bad = [report for report in traces.files if not report.ok]
+        _complain(bad)
         for each in chosen:
-            if status is not None:
-                status.update(f"computing {each.name}")
+            told(f"computing {each.name}")
             result = each(traces, from_us=from_us, to_us=to_us)
             if out is not None:
-                result = _written(result, out / f"{each.name}.parquet")
+                result = _written(result, joined_path(out, f"{each.name}.parquet"))
             tables[each.name] = _collected(result)
     if by == "all":
         tables = {name: _over_runs(table) for name, table in tables.items()}
@@ -148,15 +145,6 @@ def interval_us(option: str, text: str | None) -> int | None:
     return int(Fraction(match[1]) * UNITS_US[match[2]])
 
 
-def _spinner(text: str) -> Any:
-    """Something that turns on standard error while Spark works, when someone is looking."""
-    if not is_terminal():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(text)
-
-
 def _complain(bad: Sequence[FileReport]) -> None:
     for report in bad:
         say(f"left out: {report.path} {report.problem}")
@@ -164,14 +152,14 @@ def _complain(bad: Sequence[FileReport]) -> None:
         say(f"{len(bad)} {'file was' if len(bad) == 1 else 'files were'} left out; the rest was read")
 
 
-def _written(result: DataFrame, path: Path) -> DataFrame:
+def _written(result: DataFrame, path: str) -> DataFrame:
     """Write a result as Parquet and read it back, so that it is not computed again to be shown."""
-    result.coalesce(1).write.mode("overwrite").parquet(str(path))
+    result.coalesce(1).write.mode("overwrite").parquet(path)
     # A file does not promise the order of its rows; the leading columns are what the metric sorted by.
     keys = [
         name for name, kind in result.dtypes if kind == "string" or name in ("at_us", "hops", "paths_min")
     ]
-    return result.sparkSession.read.schema(result.schema).parquet(str(path)).orderBy(*keys)
+    return result.sparkSession.read.schema(result.schema).parquet(path).orderBy(*keys)
 
 
 def _collected(result: DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from braid.cli.pipeline_metrics import interval_us
-from braid.cli.spark_options import MasterOption, ShipOption
+from braid.cli.spark_options import MasterOption, ShipOption, waiting_for_spark
 from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame
 
     from braid.pipeline.planning.proposal import Proposal
 
@@ -23,13 +25,14 @@ __all__ = ["EXAMPLES", "plan"]
 EXAMPLES = (
     "braid pipeline plan --traces traces/ --out plan.json",
     "braid pipeline plan --traces traces/ --out plan.json --link-costs links.csv --degree-max 8",
+    "braid pipeline plan --traces traces/ --last 10min --out plan.json",
     "braid overlay apply plan.json",
 )
 
 
 def plan(
     traces_dir: Annotated[
-        Path,
+        str,
         typer.Option("--traces", metavar="DIR", help="A trace of the network, or of a sweep with --run."),
     ],
     out: Annotated[
@@ -58,6 +61,10 @@ def plan(
         str | None, typer.Option("--from", metavar="TIME", help="Only what was published from then on: 4min.")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="And before that.")] = None,
+    last: Annotated[
+        str | None,
+        typer.Option("--last", metavar="TIME", help="Only the last so long of a live network: 10min."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     master: MasterOption = None,
     ship: ShipOption = False,
@@ -68,8 +75,13 @@ def plan(
     tree. Without tables of costs everything costs 1. The plan is for braid overlay apply.
     """
     from_us, to_us = interval_us("--from", start), interval_us("--to", end)
+    last_us = interval_us("--last", last)
+    if last_us is not None and (from_us is not None or to_us is not None):
+        raise ConfigurationError(
+            "--last is counted back from the newest sample; give it without --from, --to"
+        )
+    from braid.pipeline.places import is_far
     from braid.pipeline.planning.proposal import Costs, propose
-    from braid.pipeline.session import spark_session
     from braid.pipeline.traces import Traces, inspect_traces
     from braid.reconfiguration import WrittenPlan, encode_plan
 
@@ -77,9 +89,15 @@ def plan(
         {(one, other): cost for one, other, cost in _read(link_costs, ("source", "target", "cost"))},
         dict(_read(broker_costs, ("broker", "cost"))),
     )
-    inspect_traces(traces_dir)  # a wrong folder is said before Spark starts
-    with spark_session("braid pipeline plan", master=master, ship=ship) as spark:
-        traces = Traces(spark, traces_dir)
+    # A wrong folder is said before Spark starts.
+    files = None if is_far(traces_dir, master) else inspect_traces(traces_dir)
+    with waiting_for_spark("braid pipeline plan", "looking for a better tree", master=master, ship=ship) as (
+        spark,
+        _,
+    ):
+        traces = Traces(spark, traces_dir, files=files)
+        if last_us is not None:
+            from_us = _newest_us(traces.link_sample) - last_us
         tables = [traces.publication, traces.delivery, traces.link_sample]
         chosen = _run(tables[2], run)
         found = propose(
@@ -96,6 +114,16 @@ def plan(
         out.write_bytes(encode_plan(WrittenPlan(found.found.plan)))
         say(f"the plan is in {out}; braid overlay apply {out} carries it out")
     typer.echo(json_text(found.report()) if as_json else _text(found))
+
+
+def _newest_us(link_sample: DataFrame) -> int:
+    """When the newest sample was taken."""
+    row = link_sample.agg({"at_us": "max"}).first()
+    if row is None or row[0] is None:
+        raise ConfigurationError(
+            "the trace has no samples of links, so --last has nothing to count back from"
+        )
+    return int(row[0])
 
 
 def _run(link_sample: Any, run: str | None) -> str:

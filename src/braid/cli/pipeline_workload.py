@@ -11,6 +11,8 @@ from braid.cli.terminal import json_text, say
 from braid.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from braid.workloads import StoredWorkload, Workload
 
 __all__ = ["EXAMPLES", "workload"]
@@ -25,7 +27,10 @@ EXAMPLES = (
 def workload(
     name: Annotated[str | None, typer.Argument(help="Which workload; --list shows them.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the tables go: a new directory.")
+        str | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Where the tables go: a new directory, or a URL of Spark's."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same rows.")] = 1,
     chosen: Annotated[
@@ -58,7 +63,13 @@ def workload(
     made = workloads.workload(name, seed=seed, **definition.parsed(chosen or ()))
     if out is None:
         raise ConfigurationError("say with --out which directory the tables go to")
-    _print_stored(_stored(made, out, master), as_json=as_json)
+    from braid.pipeline.places import is_far
+
+    if is_far(out, master):
+        _print_stored(made, out, _written_elsewhere(made, out, master), as_json=as_json)
+        return
+    stored = _stored(made, Path(out), master)
+    _print_stored(made, str(stored.directory), stored.rows, as_json=as_json)
 
 
 def _stored(made: Workload, out: Path, master: str | None) -> StoredWorkload:
@@ -76,22 +87,33 @@ def _stored(made: Workload, out: Path, master: str | None) -> StoredWorkload:
         )
 
 
-def _print_stored(stored: StoredWorkload, *, as_json: bool) -> None:
+def _written_elsewhere(made: Workload, url: str, master: str | None) -> dict[str, int]:
+    from braid import workloads
+    from braid.pipeline import spark_session
+
+    say(f"starting Spark for {made.name} ...")
+    with spark_session(f"workload {made.name}", master=master) as spark:
+        return workloads.write_elsewhere(
+            spark, made, url, progress=lambda table, rows: say(f"writing {rows:,} {table} ...")
+        )
+
+
+def _print_stored(made: Workload, directory: str, rows: Mapping[str, int], *, as_json: bool) -> None:
     if as_json:
         typer.echo(
             json_text(
                 {
-                    "name": stored.name,
-                    "seed": stored.seed,
-                    "directory": str(stored.directory),
-                    "parameters": dict(stored.parameters),
-                    "rows": dict(stored.rows),
+                    "name": made.name,
+                    "seed": made.seed,
+                    "directory": directory,
+                    "parameters": dict(made.parameters),
+                    "rows": dict(rows),
                 }
             )
         )
         return
-    for table, rows in stored.rows.items():
-        typer.echo(f"{rows:>12,} {table}")
+    for table, count in rows.items():
+        typer.echo(f"{count:>12,} {table}")
 
 
 def _print_list(name: str | None, *, as_json: bool) -> None:

@@ -143,11 +143,15 @@ def _rows_table(result: Result) -> Table:
     from rich.table import Table
 
     from braid.pipeline.experiments.report import differs, interval_text, labels_text, number_text
+    from braid.pipeline.experiments.rows import common_labels, plain_name
 
     plan = result.plan
+    common = common_labels([row.labels for row in result.rows])
+    alike = ", ".join(f"{name} {plain_name(value)}" for name, value in common.items())
     table = Table(
         title=f"{result.experiment.full_name}: {result.experiment.title}",
-        caption=f"scale {plan.scale}, {plan.seeds} seeds, {result.seconds:g} s; the interval is of 95 %",
+        caption=f"{f'all rows: {alike}; ' if alike else ''}scale {plan.scale}, {plan.seeds} seeds, "
+        f"{result.seconds:g} s; the interval is of 95 %",
         title_justify="left",
         caption_justify="left",
         title_style="bold",
@@ -166,7 +170,7 @@ def _rows_table(result: Result) -> Table:
         shade = "yellow" if differs(row) else "green"
         table.add_row(
             row.metric,
-            labels_text(row),
+            labels_text(row, besides=common),
             number_text(row.paper_value),
             number_text(row.measured),
             f"[{shade}]{ratio}[/{shade}]" if ratio else "",

@@ -52,7 +52,7 @@ def simulate(
 
     The same file and seed give the same run on every machine, to the last byte of its trace.
 
-    Exit code 1: somebody did not get what was promised; the command that repeats the run is printed.
+    Exit code 1: a subscriber did not get what was promised; the command that repeats the run is printed.
     Exit code 2: the scenario cannot be run; the message names the line.
     """
     from dataclasses import replace

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
-__all__ = ["byte_progress", "examples", "is_terminal", "json_text", "say"]
+__all__ = ["byte_progress", "examples", "is_terminal", "json_text", "say", "spinner"]
 
 
 def examples(*lines: str) -> str:
@@ -30,6 +31,15 @@ def say(message: str) -> None:
 def is_terminal() -> bool:
     """True when a progress display has someone to look at it and no output to disturb."""
     return sys.stderr.isatty()
+
+
+def spinner(text: str) -> Any:
+    """Something that turns on standard error while Spark works, when someone is looking."""
+    if not is_terminal():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)
 
 
 @contextmanager
