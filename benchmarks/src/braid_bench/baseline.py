@@ -59,7 +59,7 @@ _METHOD = (
     "Both sides take turns, case by case, each in a process of its own; the order changes with every turn. "
     "A ratio is the cost now over the cost at the baseline, of the medians of the turns: below 1 is better. "
     "The baseline has an environment of its own, with its source first and the packages of the present one "
-    "behind."
+    "behind. A case that the baseline cannot run, because it is newer, is left out and named."
 )
 
 
@@ -204,13 +204,16 @@ def bench_against(
         progress: told what is going on.
         store: given the report so far after every case.
 
+    A case that fails at the other commit is newer than it: it is left out, with what was said there.
+
     Raises:
-        ConfigurationError: there is no such commit, or one side fails.
+        ConfigurationError: there is no such commit, the present side fails, or the other at every case.
     """
     repository = repository or checkout()
     now = now or present()
     with installed(reference, repository) as before:
         rows: list[dict[str, Any]] = []
+        left_out: list[dict[str, str]] = []
         report = {
             "benchmark": "baseline",
             "method": _METHOD,
@@ -218,17 +221,27 @@ def bench_against(
             "baseline": {"reference": reference, "commit": before.name},
             "turns": turns,
             "figures": rows,
+            "left_out": left_out,
             "summary": {},
         }
         for case in cases:
-            measured: dict[str, list[dict[str, float]]] = {before.name: [], now.name: []}
+            try:
+                # The other commit comes first: whether it has the case at all decides about the rest.
+                progress(f"{case.name}, turn 1 of {turns}: {before.name[:12]}")
+                measured = {before.name: [figures_of(before.run(case.arguments))], now.name: []}
+            except ConfigurationError as error:
+                left_out.append({"case": case.name, "reason": str(error)})
+                progress(f"{case.name} is left out: {error}")
+                continue
             for turn in range(turns):
-                for side in (before, now) if turn % 2 == 0 else (now, before):
+                for side in (before, now)[turn == 0 :] if turn % 2 == 0 else (now, before):
                     progress(f"{case.name}, turn {turn + 1} of {turns}: {side.name[:12]}")
                     measured[side.name].append(figures_of(side.run(case.arguments)))
             rows += _compared(case.name, measured[before.name], measured[now.name])
             report["summary"] = _summary(rows)
             store(report)
+    if left_out and not rows:
+        raise ConfigurationError(str(left_out[0]["reason"]))
     return report
 
 

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from braid_bench.baseline import WORSE_FROM
@@ -36,6 +37,8 @@ def print_baseline_report(report: dict[str, Any], console: Console | None = None
             f"[{style}]{shown}[/{style}]" if style else shown,
         )
     console.print(table)
+    for case in report["left_out"]:
+        console.print(f"[yellow]Left out:[/yellow] {case['case']}: {escape(case['reason'])}")
     if summary["figures"]:
         console.print(
             f"{summary['figures']} figures: {summary['geometric_mean']:.3f} in the geometric mean, "

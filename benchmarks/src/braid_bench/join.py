@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braid.errors import ConfigurationError
 from braid_bench.environment import describe_environment
-from braid_bench.join_tables import DESTINATIONS, WORKLOADS, cross_join_condition, write_tables
+from braid_bench.join_tables import DESTINATIONS, WHOLE, WORKLOADS, cross_join_condition, write_tables
 from braid_bench.timing import significant
 
 if TYPE_CHECKING:
@@ -139,6 +139,9 @@ class _Bench:
             self._run(workload, small, "pairs", "index")
             self._run(workload, small, "pairs", "spark")
             self._run(workload, _first(main, chosen.rival_publications), "counts", "spark")
+        whole = self._tables(directory / WHOLE, WHOLE, chosen.publications, chosen.filters)
+        for strategy in ("index", "spark", "index"):  # in turns, since others use the machine too
+            self._run(WHOLE, _first(whole, chosen.rival_publications), "counts", strategy)
         for workload in chosen.workloads:
             main = self._read(directory / workload, chosen.publications, chosen.filters)
             many = self._tables(
@@ -282,6 +285,8 @@ def decide_join_goals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 growth(workload),
             ),
         ]
+    every = f"{WHOLE}: counts where every attribute is there, times Spark's own join"
+    rows.append((every, "at least", 50, ratio(WHOLE, "counts", "counts")))
     return [
         {
             "goal": goal,

@@ -2,6 +2,7 @@
 
 `wide`    W1 of `workloads`: 1 to 5 ranges over 10 integer attributes in [1, 256], about 5 % match
 `narrow`  2 to 5 ranges of at most 16 values, of which about 1 in 7,000 matches: selective filters
+`whole`   the filters of `wide`; a publication has all 10 attributes, where it has 1 to 10 of them otherwise
 
 Filters are written twice: as SQL text, which Braid reads, and as a low and a high per attribute, which is the
 form that is quickest for Spark's own join. An attribute that a filter leaves open has bounds that hold for
@@ -19,9 +20,10 @@ from braid_bench.workloads import make_workload, random_stream
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DESTINATIONS", "WORKLOADS", "cross_join_condition", "write_tables"]
+__all__ = ["DESTINATIONS", "WHOLE", "WORKLOADS", "cross_join_condition", "write_tables"]
 
 WORKLOADS = ("wide", "narrow")
+WHOLE = "whole"
 # As in W1.
 ATTRIBUTES = 10
 DOMAIN = 256
@@ -58,6 +60,8 @@ def write_tables(workload: str, publications: int, filters: int, seed: int, dire
     random = random_stream(seed, f"join/{workload}/publications")
     rank = np.argsort(random.random((publications, ATTRIBUTES)), axis=1)
     present = rank < random.integers(1, ATTRIBUTES + 1, (publications, 1))
+    if workload == WHOLE:
+        present[:] = True
     values = random.integers(1, DOMAIN + 1, present.shape)
     attributes = {
         name: pa.array(values[:, column], mask=~present[:, column]) for column, name in enumerate(names)
@@ -77,7 +81,7 @@ def _bounds(workload: str, filters: int, seed: int) -> tuple[Any, Any, Any]:
     """Lows, highs and which of them count, one line per filter."""
     shape = (filters, ATTRIBUTES)
     low, high = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    if workload == "wide":
+    if workload in ("wide", WHOLE):
         conditions = make_workload("W1", filters, 1, seed).conditions
         bounded = np.zeros(shape, np.bool_)
         places = conditions.owner(), conditions.attribute
