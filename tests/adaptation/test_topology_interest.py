@@ -128,3 +128,29 @@ def test_a_filter_that_says_yes_to_everything_says_nothing() -> None:
 def test_impossible_sizes_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="0 entries"):
         InterestCache(entries=0)
+
+
+@pytest.mark.parametrize("publications", [1, 50, 500, 8_000])
+def test_a_filter_with_the_size_it_needs_is_short_and_errs_by_a_publication_or_so(publications: int) -> None:
+    errors = []
+    for run in range(12):
+        mine, theirs = InterestCache(8_192, 0), InterestCache(8_192, 0)
+        mine.record(publication_hashes(f"p{run}", np.arange(8_192)))
+        first = 8_192 - publications // 2
+        theirs.record(publication_hashes(f"p{run}", np.arange(first, first + publications)))
+        data = theirs.next_filter().encoded()
+        # Four bytes for each publication, and a few for the header.
+        assert len(data) <= 4 * publications + 10
+        errors.append(mine.in_common(InterestFilter.decoded(data)) - publications // 2)
+    # Half a stranger is expected among 8,192: one in 16,000.
+    assert (sum(error**2 for error in errors) / len(errors)) ** 0.5 < 2
+
+
+def test_filters_of_both_kinds_understand_each_other() -> None:
+    paper, sized = InterestCache(1_000), InterestCache(1_000, 0)
+    paper.record(publication_hashes("p", np.arange(300)))
+    sized.record(publication_hashes("p", np.arange(200, 600)))
+    assert abs(paper.in_common(sized.next_filter()) - 100) < 2
+    assert abs(sized.in_common(paper.next_filter()) - 100) < 2
+    # Of a cache in which nothing is new, too.
+    assert sized.in_common(paper.next_filter()) == 0.0

@@ -127,6 +127,28 @@ def test_the_environment_of_a_baseline_is_gone_afterwards(repository: Path) -> N
     assert not Path(package).exists()
 
 
+def test_a_case_that_the_baseline_does_not_have_is_left_out_and_named(repository: Path) -> None:
+    # A commit of before does not know the case: it refuses it, the present does not.
+    old = repository / "src" / "braid" / "cli" / "__main__.py"
+    newer = old.read_text()
+    old.write_text("import sys\nif '9' in sys.argv: raise SystemExit('there is no case 9')\n" + newer)
+    git(repository, "add", "src")
+    git(repository, "commit", "-m", "older")
+    git(repository, "tag", "older")
+    old.write_text(newer)
+    cases = [Case("new", ["multipath", "--seed", "9"]), Case("known", ["multipath", "--seed", "1"])]
+    report = bench_against("older", cases, repository=repository, now=now_in(repository))
+    assert {row["case"] for row in report["figures"]} == {"known"}
+    (left_out,) = report["left_out"]
+    assert left_out["case"] == "new"
+    assert "there is no case 9" in left_out["reason"]
+    output = io.StringIO()
+    print_baseline_report(report, Console(file=output, width=300))
+    assert "Left out: new: " in output.getvalue()
+    with pytest.raises(ConfigurationError, match="there is no case 9"):
+        bench_against("older", cases[:1], repository=repository, now=now_in(repository))
+
+
 def test_what_cannot_be_compared_is_said(repository: Path) -> None:
     with pytest.raises(ConfigurationError, match="has no commit 'nowhere'"):
         bench_against("nowhere", [], repository=repository)

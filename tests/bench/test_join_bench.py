@@ -82,8 +82,8 @@ def test_goals_compare_runs_of_one_size() -> None:
         run("counts", "index", 200, 80.0, filters=500),
     ]
     goals = decide_join_goals(runs)
-    assert [goal["measured"] for goal in goals] == [60.0, 48.0, 4.0, 0.4, None, None, None, None]
-    assert [goal["met"] for goal in goals] == [True, False, False, True, None, None, None, None]
+    assert [goal["measured"] for goal in goals] == [60.0, 48.0, 4.0, 0.4, *[None] * 5]
+    assert [goal["met"] for goal in goals] == [True, False, False, True, *[None] * 5]
 
 
 BUSY = "import time\nwhile time.process_time() < 0.6: pass"

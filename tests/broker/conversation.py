@@ -43,6 +43,7 @@ from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_t
 from braid.language import Filter
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import decode_record
+from braid.protocol.copies import CopiesTold
 from braid.protocol.destinations import digest_of, unpacked_destinations
 from braid.protocol.inputs import Drain
 from braid.protocol.messages import (
@@ -543,4 +544,6 @@ def _told(body: Any, brokers: Iterable[str] = ()) -> str:
             return "that is everything"
         case TablesIncomplete():
             return "I do not know everything"
+        case CopiesTold():
+            return "I can keep copies of logs" if body.able else "I keep no copies of logs"
     return repr(body)

@@ -10,6 +10,8 @@ import pytest
 
 from braid.broker.access import AccessPolicy, RateLimiter, RequestRate
 from braid.broker.client_life import CLIENT_LIFE, ClientStage, ClientStep
+from braid.broker.delta_move_life import MOVE_LIFE
+from braid.broker.exchange_life import EXCHANGE_LIFE
 from braid.broker.link_life import LINK_LIFE, LinkStage, LinkStep
 from braid.broker.operation_life import OPERATION_LIFE
 from braid.broker.parties import Client, Link, Party, SoftLink
@@ -23,14 +25,15 @@ from tests.broker.wire import Network
 if TYPE_CHECKING:
     from braid.broker.life import Life
 
-LIVES: tuple[Life, ...] = (LINK_LIFE, CLIENT_LIFE, SOFT_LINK_LIFE, OPERATION_LIFE)
+LIVES: tuple[Life, ...] = (LINK_LIFE, CLIENT_LIFE, SOFT_LINK_LIFE, OPERATION_LIFE, MOVE_LIFE, EXCHANGE_LIFE)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lives.md"
 
 OPENING = """# Lives
 
-Where a link, a client, a soft link or an operation is in its life is its *stage*, and what happens to it is a
-*step*. The tables in `broker/link_life.py`, `broker/client_life.py`, `broker/soft_link_life.py` and
-`broker/operation_life.py` say which stage follows; a step that a stage does not know is a mistake of ours
+Where a link, a client, a soft link, an operation, a delta-move or an exchange of links is in its life is its
+*stage*, and what happens to it is a *step*. The tables in `broker/link_life.py`, `broker/client_life.py`,
+`broker/soft_link_life.py`, `broker/operation_life.py`, `broker/delta_move_life.py` and
+`broker/exchange_life.py` say which stage follows; a step that a stage does not know is a mistake of ours
 (`UnknownStepError`): it is written to the log with the story that led there, costs that one connection, and
 the link begins anew. The diagrams below are drawn from the tables;
 `BRAID_REWRITE=1 pytest tests/broker/test_lives.py` draws them anew.

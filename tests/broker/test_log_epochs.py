@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
     Acknowledge,
     Failed,

@@ -10,7 +10,8 @@ import pytest
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.language import Filter
 from braid.protocol.batch import encode_record
-from braid.protocol.log import DropRows, MemoryStore, Retention
+from braid.protocol.log import DropRows, Retention
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
     AcknowledgeDurable,
     CreateDurable,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
 from tests.broker.wire import Network, WireClient
 

@@ -11,7 +11,7 @@ import pytest
 from braid.broker.settings import BrokerSettings
 from braid.protocol import Frame
 from braid.protocol.inputs import Opened, Received
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Advertise,
@@ -205,6 +205,35 @@ def test_a_neighbour_without_a_store_is_known_by_its_address(b_store: bool) -> N
     assert publisher.cares == list(range(1, 21)), "B itself says who wants them"
 
 
+@pytest.mark.parametrize("b_address", ["B", "", "0.0.0.0:7000"])
+def test_nobody_takes_the_place_of_a_neighbour_without_a_store_for_which_nothing_waits(
+    b_address: str,
+) -> None:
+    """It would get, and settle, what is published while the neighbour is away."""
+    network = Network()
+    network.start("A", store=True)
+    network.start("B", neighbours=("A",), address=b_address, expected=("C",))
+    network.start("C", neighbours=("B",), store=True)
+    network.run(us=3_000_000)
+    network.client("reader", "C").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    network.kill("B")
+    network.run(us=1_000_000)
+    stranger = Stranger(network, "A", hello_as("B", address="elsewhere"), SyncBegin(), TablesComplete())
+    assert [refused.code for refused in stranger.answers(Refused)] == ["identity"]
+    publisher = network.client("p", "A")
+    publisher.publish({"x": 1}, acknowledged=True)
+    network.run(us=5_000_000)
+    assert publisher.cares == []
+    network.start("B")  # where it was
+    network.run(us=20_000_000)
+    assert publisher.cares == [1]
+    reader = network.client("reader", "C")
+    reader.ask(SubscribeDurable(2, "log", ""))
+    network.run(us=10_000_000)
+    assert [row.attributes["x"] for _, _, row in reader.stored] == [1]
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_hello_that_names_a_dead_neighbour_gives_nothing_up(store: bool) -> None:
     network, publisher = with_a_dead_neighbour(store=store)
@@ -345,6 +374,38 @@ def test_who_sits_at_a_dead_neighbours_address_learns_nothing_that_others_believ
         stranger = Stranger(network, "A", stolen, SyncBegin(), TablesComplete())
         assert [each.code for each in stranger.answers(Refused)] == ["identity"]
     network.start("C")
+    require_delivered(network, publisher)
+
+
+def test_who_sits_at_an_address_that_an_operator_has_just_named_learns_nothing_that_others_believe() -> None:
+    network = Network()
+    network.start("A", store=True)
+    network.start("B", neighbours=("A",), store=True)
+    network.run(us=2_000_000)
+    network.client("reader", "B").ask(SubscribeDurable(1, "log", "x > 0"))
+    network.run(us=1_000_000)
+    greetings: list[Hello] = []
+    network.on_frames = lambda source, _, frames: greetings.extend(
+        frame.body for frame in frames if source == "B" and isinstance(frame.body, Hello)
+    )
+    # Whoever listens there does not say a word.
+    network.change = lambda source, _, frame: None if source == "listener" else frame
+    network.start("listener")
+    network.cores["B"]._dialling.remember("listener")
+    network.cores["B"]._links.tell_reach()
+    network.run(us=10_000_000)
+    network.kill("listener")
+    assert greetings, "it was dialled"
+    network.kill("B")
+    network.run(us=1_000_000)
+    publisher = network.client("p", "A")
+    for number in range(1, 21):
+        publisher.publish({"x": number}, acknowledged=True)
+    network.run(us=1_000_000)
+    for greeting in greetings:
+        stolen = msgspec.structs.replace(greeting, address="", resumes="", brokers=[])
+        stranger = Stranger(network, "A", stolen, SyncBegin(), TablesComplete())
+        assert [each.code for each in stranger.answers(Refused)] == ["identity"]
     require_delivered(network, publisher)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from braid.protocol import Frame, PublicationBatch, encode_record
 from braid.protocol.inputs import Writable
 from braid.protocol.messages import (
     Ask,
-    Failed,
+    Done,
     Message,
     Refused,
     StoredPublications,
@@ -91,7 +92,7 @@ def test_whoever_breaks_the_rules_loses_its_own_link_only(message: Message) -> N
 
 def test_old_news_and_loops_are_not_passed_on() -> None:
     network, stranger = scene()
-    organiser = network.cores["A"]._organising.organiser
+    organiser = network.cores["A"]._topology.organising.organiser
     say(network, stranger, TopologyNews(5, 3, EMPTY, (step("Z"),)))
     assert organiser._known["Z"].number == 5
     say(network, stranger, TopologyNews(4, 3, EMPTY, (step("Z"),)))
@@ -110,7 +111,7 @@ def test_a_lie_about_costs_makes_no_link() -> None:
     assert stranger.open
     for name in "ABC":
         # The cost of a link to Z is not known to anybody but B, so nobody asks for one.
-        assert not network.cores[name]._organising.proposals
+        assert not network.cores[name]._topology.organising.proposals
 
 
 def test_only_the_newest_news_of_a_broker_waits_and_nothing_for_a_link_that_is_down() -> None:
@@ -118,7 +119,7 @@ def test_only_the_newest_news_of_a_broker_waits_and_nothing_for_a_link_that_is_d
     core = network.cores["B"]
     link = core._links.links["C"]
     core.handle(Writable(link.connection, False), network.now_us)
-    waiting = core._organising._waiting
+    waiting = core._topology.organising._waiting
     for number in range(1, 200):
         say(network, stranger, TopologyNews(number, 3, EMPTY, (step("Z"),)))
     assert waiting["C"]["Z"].number == 199
@@ -140,8 +141,8 @@ def test_brokers_without_a_policy_ignore_those_with_one() -> None:
     operator = network.client("operator", "B")
     operator.ask(Ask(1, "topology"))
     network.run(us=10_000)
-    [failed] = operator.answers(Failed)
-    assert "no topic 'topology'" in failed.reason
+    [done] = operator.answers(Done)
+    assert json.loads(done.text)["policy"] == "static"
 
 
 def test_rows_of_logs_count_as_a_trace_counts_them() -> None:

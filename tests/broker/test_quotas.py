@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from braid.broker.access import AccessPolicy, Grant, Limits, Principal, hashed_token
 from braid.protocol.inputs import Reconfigured
-from braid.protocol.log import MemoryStore, Retention
+from braid.protocol.log import Retention
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
     Acknowledge,
     Done,

@@ -30,6 +30,7 @@ from braid.protocol.messages import (
     Ping,
     Pong,
     PublishRefused,
+    Settled,
     Subscribe,
     SyncBegin,
     TablesComplete,
@@ -260,6 +261,21 @@ def test_heartbeats_are_answered_past_the_line_and_nobody_in_line_is_silent() ->
         broker.now_us += 1_000_000
         broker.tell(Tick())
     assert alice not in broker.closed
+
+
+def test_what_a_neighbour_says_with_a_number_waits_for_what_is_before_it_in_line() -> None:
+    """A link that comes up again brings more than a turn takes, and behind it word of settled frames."""
+    broker = Driver()
+    alice = broker.client(1)
+    broker.ask(alice, Advertise(1, "mine", "TRUE"))
+    neighbour = broker.neighbour(2)
+    many = [Subscribe(number, f"B/{number}", f"price > {number}") for number in range(1, 101)]
+    broker.ask(neighbour, *many[:50])
+    broker.ask(neighbour, Settled([1]), *many[50:])
+    broker.turns(200)
+    assert neighbour not in broker.closed
+    assert len(broker.core.snapshot().links) == 1
+    assert broker.core.snapshot().subscriptions == 100
 
 
 def test_answers_that_are_not_read_stop_the_asking() -> None:

@@ -93,14 +93,15 @@ def test_what_is_remembered_is_what_would_be_found(
     taken: list[bool] = []
     usual = Publications.take_in
 
-    def watched(self: Publications, source: Any, frames: Any, now_us: int) -> bool:
-        taken.append(usual(self, source, frames, now_us))
-        return taken[-1]
+    def watched(self: Publications, source: Any, frames: Any, now_us: int) -> Any:
+        effects = usual(self, source, frames, now_us)
+        taken.append(effects is not None)
+        return effects
 
     monkeypatch.setattr(Publications, "take_in", watched)
     quick = came_of_it(seed, Watched(SharedMatching() if shared else None), strategy)
     assert sum(taken) > 50, "hardly anything had a turn of its own"
-    monkeypatch.setattr(Publications, "take_in", lambda self, source, frames, now_us: False)
+    monkeypatch.setattr(Publications, "take_in", lambda self, source, frames, now_us: None)
     found = Ways.of
 
     def found_anew(self: Ways, source: Source, arrivals: Any, holding: int) -> Any:

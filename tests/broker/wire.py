@@ -33,7 +33,9 @@ from braid.protocol.effects import (
     Note,
     Pause,
     Persist,
+    Probe,
     ReadLog,
+    Replaced,
     Send,
     SweepStore,
     Unlock,
@@ -46,11 +48,12 @@ from braid.protocol.inputs import (
     Malformed,
     Opened,
     Persisted,
+    Probed,
     Received,
     Swept,
     Tick,
 )
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -70,10 +73,13 @@ if TYPE_CHECKING:
     from braid.broker.access import AccessPolicy
     from braid.language import Publication
     from braid.matching import SharedMatching
+    from braid.protocol.log import KeepStanding
 
 __all__ = ["Network", "WireClient"]
 
 STEPS_MAX = 200_000
+# What a probe of a broker that is there measures; the driver itself takes no time for anything.
+ROUND_TRIP_US = 1_000
 
 
 class WireClient:
@@ -223,6 +229,10 @@ class Network:
         self.settings: dict[str, BrokerSettings] = {}
         self.notes: list[tuple[str, Note]] = []
         self.drained: set[str] = set()
+        self.frozen: dict[str, tuple[BrokerCore, list[Input]]] = {}
+        """Brokers that stand still, as by `kill -STOP`, with what has come to them meanwhile."""
+        self.replaced: set[str] = set()
+        """Those whose names others have."""
         self.neighbours: dict[str, tuple[str, ...]] = {}
         self.locks = LockTable()
         """The directory's locks: it never fails, and waits as long as it takes."""
@@ -264,9 +274,10 @@ class Network:
         neighbours: tuple[str, ...] = (),
         access: AccessPolicy | None = None,
         store: bool = False,
+        standing: KeepStanding | None = None,
         **settings: Any,
     ) -> BrokerCore:
-        """Start a broker, or start it again (with the store it had)."""
+        """Start a broker, or start it again (with the store it had), perhaps in the place of another one."""
         self._starts += 1
         if name not in self.settings:
             usual = {"broker_id": name, "address": name, "neighbours": neighbours}
@@ -282,6 +293,7 @@ class Network:
             access=self._access[name],
             store=kept.state() if kept is not None else None,
             matcher=self._shared.view(name) if self._shared is not None else None,
+            standing=standing,
         )
         self.cores[name] = core
         self._queue.append((name, Tick()))
@@ -302,6 +314,18 @@ class Network:
         self._store_queue = deque(work for work in self._store_queue if work[0] != name)
         for end in [end for end in self._ends if end[0] == name]:
             self._cut(end)
+
+    def freeze(self, name: str) -> None:
+        """A broker stands still until it is thawed; its peers notice only that it is silent."""
+        self.frozen[name] = (self.cores.pop(name), [])
+
+    def thaw(self, name: str, first: int = 0) -> None:
+        """It goes on. What has come over the connection `first` is read before anything else."""
+        self.cores[name], waiting = self.frozen.pop(name)
+        ahead = [each for each in waiting if first and getattr(each, "connection", 0) == first]
+        self._queue.extend((name, each) for each in ahead)
+        self._queue.extend((name, each) for each in waiting if each not in ahead)
+        self._queue.append((name, Tick()))
 
     def cut(self, left: str, right: str) -> None:
         """Break the connection between two brokers; both notice."""
@@ -410,6 +434,8 @@ class Network:
         """Let the first thing that waits happen."""
         name, stimulus = self._queue.popleft()
         core = self.cores.get(name)
+        if name in self.frozen:
+            self.frozen[name][1].append(stimulus)
         if core is not None:
             for effect in core.handle(stimulus, self.now_us):
                 self._perform(name, core, effect)
@@ -453,8 +479,11 @@ class Network:
                     answer = Persisted(effect.token, str(error))
             else:
                 try:
-                    rows = store.read(effect.name, effect.first, effect.last, effect.bytes_max)
-                    answer = LogRead(effect.token, rows)
+                    wanted = (effect.name, effect.first, effect.last, effect.bytes_max)
+                    if effect.packed:
+                        answer = LogRead(effect.token, packed=store.read_packed(*wanted))
+                    else:
+                        answer = LogRead(effect.token, store.read(*wanted))
                 except StoreError as error:
                     answer = LogRead(effect.token, error=str(error))
             if self.cores.get(name) is core:
@@ -495,10 +524,16 @@ class Network:
             decoder = self._decoders.get((name, effect.connection))
             if decoder is not None:  # a test may play the peer by itself
                 decoder.frame_bytes_max = effect.frame_bytes_max
+        elif isinstance(effect, Replaced):
+            self.replaced.add(name)
         elif isinstance(effect, Neighbours):
             self.neighbours[name] = effect.names
         elif isinstance(effect, Lock | Unlock):
             self._lock(name, effect)
+        elif isinstance(effect, Probe):
+            there = {self._moved.get(each, each) for each in self.cores}
+            found = effect.address in there
+            self._queue.append((name, Probed(effect.broker, ROUND_TRIP_US if found else None)))
         elif not isinstance(effect, Pause):
             raise TypeError(effect)
 
@@ -524,9 +559,9 @@ class Network:
         return decoder.feed(encode_frames(frames)) if self._codec else frames
 
     def _dial(self, name: str, dial: Dial) -> None:
-        there = {self._moved.get(each, each): each for each in self.cores}
+        there = {self._moved.get(each, each): each for each in (*self.cores, *self.frozen)}
         address = there.get(dial.address, "")
-        if address not in self.cores or (name, address) in self.holes or (address, name) in self.holes:
+        if (not address) or (name, address) in self.holes or (address, name) in self.holes:
             self._queue.append((name, Closed(None, "nobody there", dial.address, dial.soft)))
             return
         self._connections += 2

@@ -108,6 +108,19 @@ def test_version(run) -> None:
     assert "interpreted" in output or "modules compiled" in output
 
 
+def test_paragraphs_of_help_are_filled(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines end where the terminal does, and not where they end in the source."""
+    for columns in ("80", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        _, output, _ = run("broker", "--help")
+        about = output.partition("Options")[0].partition("Without TLS")[2].partition("Exit code")[0]
+        lines = [line.strip() for line in about.splitlines() if line.strip()]
+        first_words = [line.split()[0] for line in lines]
+        assert len(lines) > 2
+        for line, following in zip(lines[1:], first_words[2:], strict=False):
+            assert len(line) + 1 + len(following) > int(columns) - 2, line
+
+
 def test_help_imports_nothing_heavy() -> None:
     command = (
         "import sys\nfrom braid.cli import main\n"
@@ -129,7 +142,7 @@ def test_demo_passes_its_options_on_and_ends_as_told(
         return SimpleNamespace(exit_code=ending)
 
     monkeypatch.setattr("braid.cli.demo.run_demo", fake)
-    assert run("demo", "--seconds", "2.5", "--seed", "7", "--json")[0] == ending
+    assert run("demo", "--embedded", "--seconds", "2.5", "--seed", "7", "--json")[0] == ending
     assert asked == {"seconds": 2.5, "seed": 7, "json_output": True}
 
 

@@ -57,7 +57,7 @@ def test_a_missing_package_is_named_with_its_extra(arguments: tuple[str, ...], e
     "arguments",
     [
         ("--help",),
-        ("demo", "--seconds", "0.3"),
+        ("demo", "--embedded", "--seconds", "0.3"),
         ("simulate", str(PROJECT / "examples" / "partition.toml")),
         ("reproduce", "list"),
     ],

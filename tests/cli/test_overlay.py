@@ -241,3 +241,48 @@ def test_soft_links_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert strategy_text(drawn.reports[0]) == f"A: {text}"
     assert strategy_text(Report("braid://B:1", problem="it slept")) == "braid://B:1: it slept"
     assert strategy_text(Report("braid://B:1", "B")) == "B: says nothing about its strategy"
+
+
+def test_a_table_shows_something_at_once_and_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first pause there is a table; at 80 columns a long name takes more lines."""
+    import io
+
+    from rich.console import Console
+
+    from braid.cli import overlay_views
+
+    name = "a-broker-with-a-name-that-is-longer-than-most-and-says-where-it-stands"
+    statistics = {
+        "counters": dict.fromkeys(("received", "forwarded", "delivered"), 0),
+        "link_waiting_bytes": {},
+        "client_waiting_bytes": 0,
+        "links": 0,
+        "links_up": 0,
+        "clients": 0,
+        "clients_behind": 0,
+        "ready": True,
+    }
+    network = Network(
+        [Report("braid://127.0.0.1:1", name, overlay={"incarnation": "1"}, statistics=statistics)]
+    )
+    sink = io.StringIO()
+    console = Console(file=sink, width=80, force_terminal=False)
+
+    async def found(*_: object, **__: object) -> Network:
+        return network
+
+    class Ended(Exception):
+        pass
+
+    async def pause(_: float) -> None:
+        raise Ended
+
+    monkeypatch.setattr(overlay_views, "crawl", found)
+    monkeypatch.setattr(overlay_views, "Console", lambda: console)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    with pytest.raises(Ended):
+        asyncio.run(watch("127.0.0.1:1", DOOR, interval_s=1.0, count=None, line=None))
+    lines = [line.replace("│", "|").split("|") for line in sink.getvalue().splitlines()]
+    column = "".join(cells[1].strip() for cells in lines if len(cells) > 3)
+    assert name in column
+    assert "…" not in sink.getvalue()

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,12 @@ class Played:
         if topic == "detach":
             self._do(Detach(name, self.tree.neighbours(name)[0]))
             self.alone.add(name)
+        elif arguments["operation"] == "delta":
+            moving, *path = arguments["path"].split(",")
+            assert (topic, moving) == ("reconfigure", name)
+            for before, after in pairwise(path):  # each of which must be possible
+                self.tree = Shift(name, before, after).apply(self.tree)
+            self.asked.append(f"delta-move of {arguments['path']}")
         else:
             assert (topic, arguments["operation"], arguments["moving"]) == ("reconfigure", "shift", name)
             assert arguments["id"]
@@ -369,6 +376,19 @@ def test_shift_move_and_drain_by_hand(played: Played, folder: Path) -> None:
     assert "can be stopped as it is" in braid("drain", "B").stdout
     assert braid("apply", "drain-B.json", "--undo").exit_code == 0
     assert played.tree == LINE
+
+
+def test_a_broker_is_moved_at_once(played: Played) -> None:
+    moved = braid("move", "A", "--from", "B", "--to", "D", "--by", "delta")
+    assert moved.exit_code == 0, moved.output
+    assert played.asked == ["delta-move of A,B,C,D"]
+    assert played.tree.neighbours("A") == ("D",)
+    assert (
+        "A is linked to D already" in braid("move", "A", "--from", "D", "--to", "D", "--by", "delta").stdout
+    )
+    refused = braid("move", "C", "--from", "B", "--to", "A", "--by", "delta")
+    assert "hangs on 'C' itself" in str(refused.exception)
+    assert len(played.asked) == 1
 
 
 def test_files_and_options_that_are_wrong(played: Played, folder: Path) -> None:

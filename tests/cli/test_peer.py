@@ -77,6 +77,16 @@ def test_peers_from_the_command_line() -> None:
         assert second.stop(signal.SIGTERM) == 0
 
 
+def test_a_broker_that_is_asked_how_it_is_as_a_peer() -> None:
+    broker = BrokerProcess("--id", "A", "--listen", "127.0.0.1:0")
+    try:
+        shown = braid("peer", "status", "--peer", broker.address)
+        assert shown.returncode == 2
+        assert "is a broker and no peer" in shown.stderr
+    finally:
+        broker.stop()
+
+
 def test_a_peer_that_is_refused_says_why_and_ends(tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"price": {"kind": "integer", "low": 0, "high": 100}}')

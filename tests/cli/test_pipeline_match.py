@@ -125,3 +125,44 @@ def test_a_format_that_is_not_known(run: Any, files: list[str], tmp_path: Path) 
     code, _, err = run(*files, "--filters", str(tmp_path / "filters.parquet"))
     assert code != 0
     assert "cannot be read as parquet" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("f.csv", "id,what\n1,x\n", "the table of filters has no column 'filter'; its columns are id, what"),
+        ("f.jsonl", '{"id": 1}\n\n{"what": 2}\n', "no column 'filter'; its columns are id, what"),
+        ("f.csv", "", "the table of filters has no column 'id'"),
+        ("f.csv", "id,filter\n1,price > 3\n", "the table of publications has no column 'weight'"),
+        ("f.parquet", "no Parquet", "cannot be read as parquet"),
+    ],
+)
+def test_columns_are_looked_at_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    files: list[str],
+    tmp_path: Path,
+    name: str,
+    content: str,
+    message: str,
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("braid.pipeline.session.spark_session", never)
+    (tmp_path / name).write_text(content)
+    attribute = ["--attribute", "weight"] if "weight" in message else []
+    with pytest.raises(SystemExit) as ending:
+        main(["pipeline", "match", *files, "--filters", str(tmp_path / name), *attribute])
+    assert ending.value.code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_many_rows_are_counted_and_some_are_shown(run: Any, files: list[str], tmp_path: Path) -> None:
+    rows = "".join(f"{number},ACME,12\n" for number in range(50))
+    (tmp_path / "publications.csv").write_text("id,symbol,price\n" + rows)
+    code, out, err = run(*files)
+    assert (code, len(lines(out))) == (0, 20)
+    assert err == "50 rows, 20 of them shown (--all shows all, --out writes them)\n"
+    code, out, err = run(*files, "--all")
+    assert (code, len(lines(out)), err) == (0, 50, "50 rows\n")

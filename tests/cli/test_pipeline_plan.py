@@ -82,6 +82,22 @@ def test_a_plan_is_proposed_written_and_can_be_read_again(run: Any, trace: Path,
     assert "braid overlay apply" in err
 
 
+def test_the_last_minutes_are_counted_back_from_the_newest_sample(
+    spark: SparkSession, run: Any, trace: Path
+) -> None:
+    quickly = ("--starts", "1", "--rounds", "0", "--json")
+    traces = Traces(spark, trace)
+    newest = traces.link_sample.agg({"at_us": "max"}).first()[0]  # type: ignore[index]
+    half_us = newest // 2
+    wanted = traces.publication.where(f"at_us >= {newest - half_us}").distinct().count()
+    code, text, err = run("--traces", str(trace), "--last", f"{half_us}us", *quickly)
+    assert code == 0, err
+    assert 0 < json.loads(text)["publications"] == wanted < traces.publication.count()
+    code, _, err = run("--traces", str(trace), "--last", "1s", "--from", "1s")
+    assert code != 0
+    assert "--last is counted back from the newest sample" in err
+
+
 def test_links_that_must_not_be_are_not_planned(run: Any, trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     names = [f"B00{each}" for each in range(6)]

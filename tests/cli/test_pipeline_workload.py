@@ -79,6 +79,25 @@ def test_tables_are_written_and_counted(
     assert "holds this workload already" in errors
 
 
+def test_a_url_gets_the_same_tables_and_a_manifest(
+    run: Callable[..., tuple[int, str, str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    url = f"file://{tmp_path}/there"
+    arguments = ("availability", "--out", url, "--set", "subscribers=50", "--json")
+    code, output, _ = run(*arguments)
+    assert code == 0
+    expected = workload("availability", subscribers=50)
+    assert json.loads(output)["rows"] == {name: table.rows for name, table in expected.tables.items()}
+    for name in expected.tables:
+        rows = spark.read.parquet(f"{url}/{name}").toArrow()
+        assert sorted(map(str, rows.to_pylist())) == sorted(map(str, expected.local(name).to_pylist()))
+    [manifest] = spark.read.parquet(f"{url}/manifest").collect()
+    assert json.loads(manifest["manifest"])["parameters"]["subscribers"] == 50
+    code, _, errors = run(*arguments)
+    assert code
+    assert "is there already; choose another place" in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

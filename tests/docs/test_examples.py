@@ -11,6 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
     "async_bus.py": ["room 1 is at 33.0 degrees", "room 3 is at 41.5 degrees"],
+    "spark_standing_query.py": ["every window is what a plain program computes\n", "p50 "],
     "spark_stream.py": ["0 duplicates, 0 lost\n", "row for row what was published\n"],
     "who_wants_what.py": [
         "-> large orders\n",

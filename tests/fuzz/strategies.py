@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from braid.language import Range
 from braid.protocol import Frame, PublicationBatch
 from braid.protocol.batch import encode_record
+from braid.protocol.copies import CopyHead
 from braid.protocol.messages import (
     UNSEQUENCED,
     Ask,
@@ -16,6 +17,7 @@ from braid.protocol.messages import (
     StoredPublications,
 )
 from braid.protocol.organising import PathStep, RequestStep
+from braid.protocol.packed_rows import PackedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +93,7 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     plain["tuple[PathStep, ...]"] = st.lists(path_step, max_size=6).map(tuple)
     plain["tuple[RequestStep, ...]"] = st.lists(request_step, max_size=6).map(tuple)
     plain["tuple[float, ...]"] = st.lists(costs, max_size=6).map(tuple)
+    plain["tuple[str, ...]"] = st.lists(TEXT, max_size=6).map(tuple)
     plain["list[str]"] = st.lists(TEXT, max_size=3)
     plain["list[str] | None"] = st.none() | st.lists(TEXT, max_size=3)
     plain["dict[str, str]"] = st.dictionaries(TEXT, TEXT, max_size=3)
@@ -99,7 +102,15 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     plain["bytes"] = st.binary(max_size=20)
     plain["list[tuple[str, str, str]]"] = st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=3)
     plain["list[tuple[str, int, int, int]]"] = st.lists(st.tuples(TEXT, INT64, INT64, INT64), max_size=3)
+    plain["list[tuple[str, str]]"] = st.lists(st.tuples(TEXT, TEXT), max_size=3)
     plain["list[tuple[int, int]]"] = st.lists(st.tuples(INT64, INT64), max_size=3)
+    triples = st.lists(st.tuples(TEXT, INT64, st.binary(max_size=20)), max_size=3)
+    packed = triples.map(PackedRows.of)
+    plain["list[tuple[str, int, bytes]]"] = triples
+    plain["PackedRows"] = packed
+    plain["PackedRows | None"] = st.none() | packed
+    if kind is not CopyHead:
+        plain["CopyHead"] = st.builds(CopyHead, **_fields(CopyHead))
     chosen = special.get(kind, {})
     return {
         name: chosen[name] if name in chosen else plain[kind.__annotations__[name]]

@@ -40,9 +40,11 @@ COMPOSERS = frozenset({"BrokerCore", "Composition", "Messages"})
 OBSERVERS = frozenset({"Invariants"})
 PARTS = {
     "Completeness": "Links",
+    "Copying": "Reconfigurations",
     "Dialling": "Links",
     "LinkOperations": "Links",
     "Reachability": "Links",
+    "Replacements": "Links",
     "ShortcutLimits": "Reconfigurations",
     "LinkStates": "Mesh",
     "LoadReports": "Mesh",

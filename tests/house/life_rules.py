@@ -17,6 +17,9 @@ ASSIGNERS = {
     ("braid.broker.parties", "Party.__init__"),
     ("braid.broker.parties", "Party.step"),
     ("braid.broker.operations", "Operation.step"),
+    ("braid.broker.delta_moves", "_Move.__init__"),
+    ("braid.broker.delta_moves", "_Move.step"),
+    ("braid.broker.exchanges", "_Exchange.step"),
 }
 
 # The steps of each life, and the modules that may name them: the table itself and its owner.
@@ -26,7 +29,10 @@ OWNERS = {
         "braid.broker.operation_life",
         "braid.broker.operations",
         "braid.broker.reconfigurations",
+        "braid.broker.precopy",
     },
+    "MoveStep": {"braid.broker.delta_move_life", "braid.broker.delta_moves"},
+    "ExchangeStep": {"braid.broker.exchange_life", "braid.broker.exchanges"},
     "ClientStep": {"braid.broker.client_life", "braid.broker.parties"},
     "SoftLinkStep": {"braid.broker.soft_link_life", "braid.broker.soft_links"},
 }

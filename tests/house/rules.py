@@ -33,6 +33,7 @@ ROOMS = (
     "settings",
     "embedded",
     "runtime",
+    "plugins",
     "server",
     "sim",
     "workloads",

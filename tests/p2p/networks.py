@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from braid.language import Filter, Publication
-from braid.p2p.dht.pastry import Pastry, PastrySettings
+from braid.p2p.dht.pastry import Pastry
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.ring import Ring, RingSettings
 from braid.p2p.dmm import DMM_MESSAGES, Dmm, DmmSettings, Interests
 from braid.p2p.peer import Peer, peer_vocabulary
@@ -76,8 +77,18 @@ class Network(Wire):
         assert isinstance(application, Dmm)
         return application
 
-    def subscribe(self, address: str, key: str, text: str) -> None:
-        self.act(address, lambda peer: self.dmm(address).subscribe(key, Filter(text), self.now_us))
+    def subscribe(self, address: str, key: str, text: str, *, confirm: bool = False) -> None:
+        self.act(
+            address,
+            lambda peer: self.dmm(address).subscribe(key, Filter(text), self.now_us, confirm=confirm),
+        )
+
+    def run_until_installed(self, address: str, key: str, seconds_max: float = 60) -> None:
+        """Let time pass until a peer says that what it has subscribed to is installed, and no longer."""
+        until_us = self.now_us + int(seconds_max * 1e6)
+        while key not in self.dmm(address).take_installed():
+            assert self.now_us < until_us, f"{key} at {address} is not installed"
+            self.run(0.001)
 
     def unsubscribe(self, address: str, key: str) -> None:
         self.act(address, lambda peer: self.dmm(address).unsubscribe(key, self.now_us))

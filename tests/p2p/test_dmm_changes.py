@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braid.language import Range, Value
-from braid.p2p.dht.pastry import PastrySettings
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dmm import DmmSettings
 from braid.p2p.dmm.regions import State
 from braid.p2p.schema import NetworkSchema
@@ -154,6 +154,28 @@ def test_while_peers_leave(dht: str, algorithm: str) -> None:
         network.leave(f"x{number}")
         story.publish(20)
     story.check()
+    assert not network.going
+
+
+@BOTH
+@DHTS
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_peer_leaves_amid_dense_traffic(dht: str, algorithm: str, seed: int) -> None:
+    """Something is on its way to the peer, through it and from it whenever it is about to leave."""
+    network = network_of(dht, algorithm)
+    for number in range(4):
+        network.add(f"x{number}", [f"p{number}"])
+        network.run(3)
+    story = Story(network, seed)
+    story.subscribe(30)
+    network.run(5)
+    for number in range(4):
+        story.publish(10, 0.002)
+        network.leave(f"x{number}")
+        story.publish(60, 0.002)
+        network.run(4 if number % 2 else 0)  # two leave at the same time, then one after the other
+    story.check()
+    assert not network.going
 
 
 @BOTH

@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.language import Filter, Range
+from braid.p2p.dht.messages import Routed
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dmm import DmmSettings
 from braid.p2p.dmm.finding import Finding
 from braid.p2p.dmm.holding import Holding
 from braid.p2p.dmm.interests import Interests
+from braid.p2p.dmm.messages import Find
 from braid.p2p.dmm.moving import Moving
 from braid.p2p.dmm.multicasting import Multicasting
+from braid.p2p.dmm.parting import Parting
 from braid.p2p.dmm.regions import State
 from braid.p2p.dmm.repeats import Repeats
 from braid.p2p.dmm.replicas import Replicas
 from braid.p2p.dmm.tables import Tree
 from braid.p2p.space import boxes_meet
 from tests.language.strategies import Maker
-from tests.p2p.networks import SCHEMA
-from tests.p2p.test_dmm_changes import Story, network_of
+from tests.p2p import test_dmm_changes, test_dmm_installed
+from tests.p2p.networks import SCHEMA, Network
+from tests.p2p.test_dmm_changes import NUMBERS, Story, network_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +77,56 @@ def ranging() -> None:
         network.publish(f"p{number}", attributes)
         network.run(3)
         assert network.taken() == network.interested(attributes)
+
+
+def leaving() -> None:
+    """Without confirmations: what was on its way to a peer that leaves is not sent again."""
+    settings = DmmSettings(split_threshold=12)
+    network = Network(10, settings, "pastry", NUMBERS, pastry=PastrySettings(leaf_set=4))
+    for number in range(4):
+        network.add(f"x{number}", [f"p{number}"])
+        network.run(3)
+    story = Story(network, 0)
+    story.subscribe(30)
+    network.run(5)
+    for number in range(4):
+        story.publish(10, 0.002)
+        network.leave(f"x{number}")
+        story.publish(60, 0.002)
+        network.run(14)
+        story.publish(10, 0.002)
+    story.check()
+
+
+def losing_publications() -> None:
+    """Publications are lost on their way to a region, and nothing else is."""
+    network = network_of("pastry", "DMM-AR")
+    for address in network.peers:
+        network.peers[address].dht._resender = None  # type: ignore[attr-defined]
+    story = Story(network)
+    story.subscribe(40)
+    network.run(5)
+    push = network._push
+
+    def losing_finds(at_us: int, address: str, stimulus: Any) -> None:
+        said = getattr(stimulus, "messages", ())
+        finds = any(isinstance(each, Routed) and isinstance(each.message, Find) for each in said)
+        if not finds or network.chance.random() >= 0.2:
+            push(at_us, address, stimulus)
+
+    network._push = losing_finds  # type: ignore[method-assign]
+    story.publish(60, 0.02)
+    network._push = push  # type: ignore[method-assign]
+    network.run(40)
+    story.check()
+
+
+def merging() -> None:
+    test_dmm_changes.test_during_splits_and_merges("pastry", "DMM-AR")
+
+
+def idling() -> None:
+    test_dmm_installed.test_while_nothing_changes_and_some_believe_that_spaces_are_idle("ring", "DMM-AR")
 
 
 def crashing() -> None:
@@ -133,7 +188,7 @@ def tables_are_not_sent(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_dead_are_still_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Multicasting, "peer_failed", lambda *rest: None)
+    patch.setattr(Multicasting, "peer_failed", lambda *rest, polite: None)
     patch.setattr(Replicas, "peer_failed", lambda *rest, polite: None)
 
 
@@ -177,9 +232,39 @@ def entries_find_no_region(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Holding, "on_enter", lambda *rest: None)
 
 
+def what_comes_while_a_table_is_under_way_stays_behind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moving, "pass_on", lambda *rest: None)
+
+
+def nobody_hears_that_a_space_is_used(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Finding, "in_use", lambda *rest: None)
+
+
+def what_has_not_arrived_is_not_sent_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Finding, "tick", lambda self, now_us: setattr(self, "due_us", None))
+
+
+def halves_go_on_when_they_are_joined(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moving, "on_retire", lambda *rest: None)
+
+
+def nobody_says_how_full_regions_are(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holding, "_report", lambda *rest: None)
+
+
+def who_says_goodbye_is_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Parting, "part", lambda *rest: True)
+
+
 @pytest.mark.parametrize(
     ("plant", "story"),
     [
+        (what_comes_while_a_table_is_under_way_stays_behind, joining),
+        (nobody_hears_that_a_space_is_used, idling),
+        (what_has_not_arrived_is_not_sent_again, losing_publications),
+        (halves_go_on_when_they_are_joined, merging),
+        (nobody_says_how_full_regions_are, merging),
+        (who_says_goodbye_is_gone, leaving),
         (everything_is_new, splitting),
         (one_half_of_a_range, ranging),
         (entries_find_no_region, splitting),
@@ -201,7 +286,19 @@ def test_a_planted_defect_is_found(
 
 @pytest.mark.parametrize(
     "story",
-    [splitting, joining, ranging, crashing, losing, unsubscribing, placing],
+    [
+        splitting,
+        joining,
+        leaving,
+        ranging,
+        crashing,
+        losing,
+        losing_publications,
+        merging,
+        idling,
+        unsubscribing,
+        placing,
+    ],
     ids=lambda each: each.__name__,
 )
 def test_without_a_defect_nothing_is_found(story: Callable[[], None]) -> None:

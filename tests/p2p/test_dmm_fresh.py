@@ -7,7 +7,8 @@ import random
 import pytest
 
 from braid.language import Filter, Publication
-from braid.p2p.dht.pastry import Pastry, PastrySettings
+from braid.p2p.dht.pastry import Pastry
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.ring import Ring, RingSettings
 from braid.p2p.dmm import Dmm, DmmSettings
 from braid.p2p.peer import Peer

@@ -13,7 +13,11 @@ from braid.p2p.dht.interface import Dht
 ROOM = Path(braid.p2p.__file__).parent
 FILES = sorted(ROOM.rglob("*.py"))
 DMM = sorted((ROOM / "dmm").glob("*.py"))
-FOR_APPLICATIONS = {"following", "neighbours", "own", "owner", "responsible", "route", "send"}
+FOR_APPLICATIONS = {
+    "changes", "following", "neighbours", "own", "owner", "patience_us", "responsible", "route", "send",
+}  # fmt: skip
+# Which DHTs are installed is found when a process starts, and says nothing about peers.
+STARTED_WITH = {"dht/__init__.py": ["OTHER_DHTS[...]"]}
 MUTATING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update"}
 
 
@@ -61,7 +65,8 @@ def behind_the_dht(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOM)))
 def test_modules_hold_no_state(path: Path) -> None:
-    assert shared_state(path.read_text()) == []
+    allowed = STARTED_WITH.get(str(path.relative_to(ROOM)), [])
+    assert shared_state(path.read_text()) == allowed
 
 
 @pytest.mark.parametrize("path", DMM, ids=lambda path: path.name)

@@ -53,6 +53,11 @@ def test_the_root_is_no_hotspot(
     assert max(found.values()) < share_max * PUBLICATIONS
 
 
+def test_who_is_told_where_publications_arrive_asks_the_root_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, tree_cache=None, acknowledged=True)
+    assert 0 < found[""] <= 16 + 2  # one for each peer, and those on their way at the same time
+    assert max(found.values()) < PUBLICATIONS / 3
+
+
 def test_from_the_root_it_would_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Finding, "_first_length", lambda *rest: 0)
-    assert asked(monkeypatch, tree_cache=None)[""] == PUBLICATIONS
+    assert asked(monkeypatch, tree_cache=None, lookup="root")[""] == PUBLICATIONS

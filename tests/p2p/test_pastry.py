@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from braid.errors import ConfigurationError
 from braid.p2p.dht.identifiers import CIRCLE, Contact, closeness, contact_of, key_of, number_of
 from braid.p2p.dht.leaf_set import LeafSet
-from braid.p2p.dht.pastry import Pastry, PastrySettings
+from braid.p2p.dht.pastry import Pastry
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.routing_table import RoutingTable
 from braid.p2p.peer import Peer, peer_vocabulary
 from braid.p2p.turn import Turn

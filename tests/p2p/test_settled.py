@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from braid.p2p.dht.identifiers import contact_of, key_of
-from braid.p2p.dht.pastry import Pastry, PastrySettings
+from braid.p2p.dht.pastry import Pastry
+from braid.p2p.dht.pastry_settings import PastrySettings
 from braid.p2p.dht.settled import settle
 from braid.p2p.peer import Peer
 from braid.p2p.turn import Turn

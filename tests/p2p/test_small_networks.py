@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braid.errors import ConfigurationError
-from braid.p2p.dht.pastry import PastrySettings
+from braid.p2p.dht.pastry_settings import PastrySettings
 from tests.p2p.test_pastry import KEYS, grown, route_everywhere
 from tests.p2p.wire import Wire, owner_among
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -87,9 +88,11 @@ def test_interleaving_ends_with_the_shortest_code() -> None:
         ((5, 7, 100, 0), "runs from low to high"),
         ((5, 101, 0, 100), "not within the domain"),
         ((-1, 3, 0, 100), "not within the domain"),
+        ((0.5, 3, 0, 100), "whole numbers, not of 0.5"),
+        (("3", 3, 0, 100), "whole numbers, not of '3'"),
     ],
 )
-def test_what_is_no_range_of_a_domain_is_refused(arguments: tuple[int, ...], complaint: str) -> None:
+def test_what_is_no_range_of_a_domain_is_refused(arguments: tuple[Any, ...], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         attribute_zcode(*arguments)
 
@@ -97,6 +100,8 @@ def test_what_is_no_range_of_a_domain_is_refused(arguments: tuple[int, ...], com
 def test_what_is_no_code_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'02'"):
         interleave(["01", "02"])
+    with pytest.raises(ConfigurationError, match="as a list"):
+        interleave("01")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.integers(-300, 300), min_size=4, max_size=4))

@@ -68,9 +68,13 @@ class Recorder:
     def peer_failed(self, address: str, now_us: int, *, polite: bool) -> None:
         (self.goodbyes if polite else self.failed).append(address)
 
-    def leaving(self, now_us: int) -> None:
+    def leaving(self, now_us: int) -> bool:
         for contact in self.dht.neighbours(2):
             self.dht.send(contact.address, Word("handed over"), now_us)
+        return True
+
+    def parting(self, now_us: int) -> bool:
+        return True
 
     def tick(self, now_us: int) -> None:
         pass
@@ -88,6 +92,8 @@ class Wire:
         self.loss = loss
         self.now_us = 0
         self.peers: dict[str, Peer] = {}
+        self.going: dict[str, Peer] = {}
+        """Those who are leaving."""
         self.cut: Callable[[str, str], bool] = lambda source, target: False
         self.sent = 0
         self.vocabulary: Vocabulary | None = None
@@ -106,10 +112,11 @@ class Wire:
         del self.peers[address]
 
     def leave(self, address: str) -> None:
-        effects = self.peers[address].handle(Drain(), self.now_us)
-        assert isinstance(effects[-1], Drained)
-        self._perform(address, effects)
-        del self.peers[address]
+        """It says goodbye; from then on it is none of `peers`, but goes on until it is done."""
+        peer = self.peers.pop(address)
+        self.going[address] = peer
+        self._perform(address, peer.handle(Drain(), self.now_us))
+        self._rearm(address)
 
     def act(self, address: str, action: Callable[[Peer], None]) -> None:
         """Call the application from outside."""
@@ -122,7 +129,7 @@ class Wire:
         until_us = self.now_us + int(seconds * 1e6)
         while self._heap and self._heap[0][0] <= until_us:
             self.now_us, _, address, stimulus = heappop(self._heap)
-            peer = self.peers.get(address)
+            peer = self._at(address)
             if peer is None or (isinstance(stimulus, Tick) and self._due.get(address) != self.now_us):
                 continue
             if isinstance(stimulus, Tick):
@@ -131,8 +138,13 @@ class Wire:
             self._rearm(address)
         self.now_us = until_us
 
+    def _at(self, address: str) -> Peer | None:
+        return self.peers.get(address) or self.going.get(address)
+
     def _perform(self, source: str, effects: list[Effect]) -> None:
         for effect in effects:
+            if isinstance(effect, Drained):
+                del self.going[source]
             if not isinstance(effect, SendTo):
                 continue
             self.sent += 1
@@ -157,7 +169,8 @@ class Wire:
         heappush(self._heap, (at_us, self._serial, address, stimulus))
 
     def _rearm(self, address: str) -> None:
-        deadline_us = self.peers[address].next_deadline_us()
+        peer = self._at(address)
+        deadline_us = peer.next_deadline_us() if peer is not None else None
         if deadline_us is None:
             return
         deadline_us = max(deadline_us, self.now_us)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.client.stored import StoredPublication
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from braid.runtime.store import StoreThread

@@ -30,6 +30,7 @@ CDF = LineChart(
     [
         Series("DT1", [0, 1, 2, 3, 4], [0, 0.1, 0.4, 0.8, 1], [0, 0.05, 0.3, 0.7, 1], [0, 0.15, 0.5, 0.9, 1]),
         Series("DT2", [0, 1, 2, 3, 4], [0, 0.2, 0.6, 0.9, 1]),
+        Series("again", [0, 1, 2, 3, 4], [0, 0.1, 0.4, 0.8, 1]),
     ],
     "A distribution & its <band>.",
     steps=True,
@@ -54,7 +55,7 @@ EXPERIMENT = Experiment(
     function="nowhere:nothing",
     points=lambda plan: [],
     measure=lambda evidence: Findings([]),
-    notes=("A note about <everything>.",),
+    notes=("A note about <everything>, and `hops`.",),
     differences={"mean_latency_s": "Links are 1 ms long here."},
 )
 
@@ -78,7 +79,10 @@ RESULT = Result(
     charts=[LINES, CDF, BARS],
     runs=6,
     executed=6,
-    settings=[{"dataset": "DT1", "workload": {}}, {"dataset": "DT2", "workload": {}}],
+    settings=[
+        {"dataset": name, "strategy": "S0", "workload": {"brokers": 120}, "seeds": 3}
+        for name in ("DT1", "DT2")
+    ],
     seconds=12.3,
     simulation_seconds=45.6,
 )

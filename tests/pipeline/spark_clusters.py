@@ -114,10 +114,12 @@ def lean_python(folder: Path) -> Path:
     """A Python that has what Spark's workers need, and neither Braid nor msgspec."""
     packages = folder / "packages"
     packages.mkdir()
-    [installed] = {Path(path) for path in sys.path if path.endswith("site-packages")}
-    for entry in installed.iterdir():
-        if entry.suffix != ".pth" and not entry.name.startswith(("braid", "msgspec")):
-            (packages / entry.name).symlink_to(entry)
+    for path in sys.path:  # an environment may borrow packages of another one; its own come first
+        for entry in Path(path).iterdir() if path.endswith("site-packages") else ():
+            place = packages / entry.name
+            if entry.suffix == ".pth" or entry.name.startswith(("braid", "msgspec")) or place.exists():
+                continue
+            place.symlink_to(entry)
     python = folder / "python"
     python.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="{packages}:$PYTHONPATH"\nexec "{sys.executable}" -S "$@"\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 import braid
 from braid.errors import ConfigurationError
 from braid.pipeline.clusters import cause_of, require_master
+from braid.protocol import PublicationBatch
+from braid.trace import TraceWriter
 from tests.pipeline.source_network import running_broker
 from tests.pipeline.spark_clusters import connect_server, lean_python, standalone_cluster, unused_port
 
@@ -162,6 +165,25 @@ def test_executors_without_braid_are_named_in_a_sentence_or_are_sent_it(
 @pytest.mark.net
 @pytest.mark.soak
 def test_a_spark_connect_server_reads_logs_and_joins(numbers: str, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
+    traces = tmp_path / "traces"
+    with TraceWriter(traces, "A") as writer:
+        for number in range(1, 20):
+            batch = PublicationBatch.of("p", [number], [b"x"])
+            writer.publication(number, "A", batch, 1)
+            writer.delivery(number + 5, "A", "a", batch)
     with connect_server(tmp_path, PYTHONPATH=SOURCE) as server:
         assert run(server, numbers) == ANSWER
+        # Paths are the server's, and its tasks look at the files.
+        found = []
+        for master in (("--master", server), ()):
+            command = ["pipeline", "metrics", str(traces), "--metric", "delay", "--metric", "hops", "--json"]
+            answer = subprocess.run(
+                [sys.executable, "-m", "braid", *command, *master],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert answer.returncode == 0, answer.stderr[-3000:]
+            found.append(json.loads(answer.stdout)["metrics"])
+    assert found[0] == found[1]
+    assert found[0]["delay"][0]["deliveries"] == 19

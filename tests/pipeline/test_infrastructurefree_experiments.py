@@ -56,6 +56,8 @@ def wanted(zipf: bool = False) -> set[tuple[str, int, str]]:
         {"algorithm": "DMM", "split_threshold": 20},
         {"zipf": True, **BEST},
         {"joins": True},
+        {"algorithm": "Hermes"},
+        {"algorithm": "DMM", "split_threshold": 20, "lookup": "root", "tree_cache": False},
     ],
 )
 def test_all_that_is_wanted_is_delivered_once(tmp_path: Path, chosen: dict[str, Any]) -> None:
@@ -70,7 +72,47 @@ def test_all_that_is_wanted_is_delivered_once(tmp_path: Path, chosen: dict[str, 
         assert sum(row["messages"] for row in sent if row["kind"] == kind) == summary["messages"][kind]
     state = read_table(tmp_path, "peer_state").to_pylist()
     assert len(state) == SMALL["peers"]
-    assert sum(row["leaf"] for row in state) >= SMALL["subscriptions"]
+    # What another subscription covers does not get as far as the rendezvous peer of Hermes.
+    least = SMALL["subscriptions"] * (0.5 if settings["algorithm"] == "Hermes" else 1)
+    assert sum(row["leaf"] for row in state) >= least
+
+
+def test_ranges_are_matched_in_every_leaf_that_they_meet(tmp_path: Path) -> None:
+    visited = {}
+    for width in (0, 120):
+        small = {**SMALL, "workload": {"publication_width": width}, "split_threshold": 10}
+        settings = settings_of(**small, loss=0.0, **BEST)
+        folder = tmp_path / str(width)
+        summary = peers_point(RunTask(settings, 1, folder, folder))
+        expected = sum(row["expected"] for row in read_table(folder, "publication").to_pylist())
+        assert len(delivered(folder)) == expected > 0
+        visited[width] = summary["regions_visited"]
+    assert visited[120] > visited[0] > 0
+
+
+def test_hops_are_counted_along_the_way(tmp_path: Path) -> None:
+    peers_point(RunTask(settings_of(**SMALL, loss=0.0), 1, tmp_path, tmp_path))
+    hops = {row["hops"] for row in read_table(tmp_path, "delivery").to_pylist()}
+    # To the space of an attribute, to the region, and back along two trees, of one hop each at least.
+    assert min(hops) >= 0
+    assert 3 <= max(hops) < 200
+
+
+def test_filters_of_a_given_number_of_predicates() -> None:
+    played = workload(
+        "infrastructurefree.uniform",
+        seed=1,
+        body_bytes=0,
+        **SMALL,
+        predicates=4,
+        narrow=1,
+        published=10,
+    )
+    for row in played.local("subscriptions").to_pylist():
+        assert row["filter"].count("BETWEEN") == 4
+        assert row["filter"].count("BETWEEN 1 AND 256") >= 3
+    for row in played.local("publications").to_pylist():
+        assert all(value is not None for value in row["attributes"].values())
 
 
 def test_what_is_lost_shows(tmp_path: Path) -> None:
@@ -132,6 +174,7 @@ def test_rows_come_from_traces(spark: SparkSession, tmp_path: Path) -> None:
             found[row.metric, bool(row.labels["tree_cache"]), about] = row.measured
     for cache in (True, False):
         assert found["delivery_ratio", cache, ""] == 1.0
+        assert 0.9 < found["ordering_degree", cache, ""] <= 1
         every = found["messages", cache, "all"]
         assert every == sum(found.get(("messages", cache, kind), 0) for kind in KINDS.values())
         assert found["messages_per_match", cache, ""] > 1
@@ -142,5 +185,6 @@ def test_rows_come_from_traces(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_experiments_that_must_be_there() -> None:
-    names = ("delivery", "messages", "latency", "failures", "state")
+    names = ("delivery", "messages", "latency", "failures", "state", "hermes", "hops", "skew", "dimensions")
+    names += ("ranges", "roots")
     assert {f"infrastructure-free.{name}" for name in names} <= set(registered())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from braid.pipeline.experiments.figures import COLOURS, INK, draw
+from braid.pipeline.experiments.figures import COLOURS, INK, LineChart, Series, coinciding, draw
 from braid.pipeline.experiments.report import command_for, differs, number_text, report_page
 from braid.pipeline.experiments.reproduce import store
 from tests.pipeline.report_samples import BARS, CDF, LINES, RESULT
@@ -32,7 +32,7 @@ def test_a_chart_is_drawn_the_same_way_every_time(chart) -> None:
     first, second = draw(chart), draw(chart)
     assert (first.svg, first.inline, first.png) == (second.svg, second.inline, second.png)
     picture = Image.open(io.BytesIO(first.png)).convert("RGB")
-    assert picture.size == (1152, 672)
+    assert picture.size == (864, 576)
     colours = {colour for _, colour in picture.getcolors(maxcolors=1 << 20) or []}
     assert (255, 255, 255) in colours
     for name in COLOURS[:2]:
@@ -84,16 +84,42 @@ def test_the_page_holds_every_row_and_escapes_what_it_shows() -> None:
     text = page_text()
     page = _Page(text)
     rows = [cells for cells in page.cells if cells]
-    assert [cells[0] for cells in rows] == [row.metric for row in RESULT.rows]
-    assert rows[0][2:5] == ["559,000", "551,234", "0.99"]
-    assert rows[0][5].startswith("540,234")
-    assert rows[3][2] == rows[3][2] == "\N{EN DASH}"
+    rows = [cells for cells in rows if len(cells) == 6]
+    assert [cells[0].partition("dataset")[0] for cells in rows] == [row.metric for row in RESULT.rows]
+    assert rows[0][1:4] == ["559,000", "551,234", "0.99"]
+    assert rows[0][4].startswith("540,234")
+    assert rows[3][1] == "\N{EN DASH}"
     assert "<angle" not in text
     assert "DT<1>" not in text
     assert "&lt;angle brackets&gt;" in text
     assert "A distribution &amp; its &lt;band&gt;." in text
     assert text.count("<svg") == text.count("</svg>") == 3
     assert "braid reproduce multipath.madeup --scale quick --seeds 3 --out DIR" in text
+
+
+def test_what_all_rows_share_is_said_once_and_names_are_those_that_people_use() -> None:
+    text = page_text()
+    assert text.count("window <b>converged</b>") == 1
+    assert text.count("strategy <b>S0</b>") == 1
+    assert "dataset <b>sparse (DT1)</b>" in text
+    assert "dataset sparse (DT1): 0.66" in text
+    assert ">sparse (DT1)</text>" in text, "and in figures"
+    assert "`" not in text
+    assert "<code>hops</code>" in text
+    assert "<td>strategy</td><td>S0</td>" in text
+    assert "<tr><td>sparse (DT1)</td></tr>" in text
+    assert "sparse (DT1) and again coincide." in text
+
+
+def test_only_lines_that_nobody_can_tell_apart_coincide() -> None:
+    def chart(*ys: list[float]) -> LineChart:
+        series = [Series(f"line {number}", [0, 1, 2], y) for number, y in enumerate(ys)]
+        return LineChart("c", "c", "x", "y", series)
+
+    assert coinciding(chart([0, 50, 100], [0, 50.2, 100], [100, 50, 0])) == [("line 0", "line 1")]
+    assert coinciding(chart([0, 50, 100], [0, 51, 100])) == []
+    assert coinciding(chart([3, 3, 3], [3, 3, 3])) == [("line 0", "line 1")]
+    assert coinciding(BARS) == []
 
 
 def test_whatever_is_far_from_the_paper_is_explained() -> None:
@@ -176,8 +202,7 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     """Rows and figures are in what it has understood, and it has painted text, lines and all our colours."""
     path = store([RESULT], tmp_path)
     document = open_page(path, tmp_path, "--dump-dom")
-    page = _Page(document)
-    assert [cells[0] for cells in page.cells if cells] == [row.metric for row in RESULT.rows]
+    assert all(row.metric in document for row in RESULT.rows)
     assert document.count("<svg") == 3
     assert "Traffic over time" in document
     picture_path = tmp_path / "page.png"
@@ -195,6 +220,34 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     for top in range(0, 1800, 200):
         part = picture.crop((0, top, WIDTH, top + 200))
         assert len(part.getcolors(maxcolors=1 << 22) or []) > 5, f"nothing between {top} and {top + 200}"
+
+
+@pytest.mark.slow
+def test_on_a_phone_the_comparison_is_seen_and_figures_are_read(tmp_path: Path) -> None:
+    """Paper, measured and ratio are inside 390 px, nothing is wider, and no text of a figure is tiny."""
+    from playwright.sync_api import sync_playwright
+
+    path = store([RESULT], tmp_path)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=browser(), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = running.new_page(viewport={"width": 390, "height": 844})
+        page.goto(path.resolve().as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        rights = page.evaluate(
+            "[...document.querySelectorAll('.number:not(.aside)')]"
+            ".map(each => each.getBoundingClientRect().right)"
+        )
+        assert len(rights) > 3 * len(RESULT.rows)
+        assert max(rights) <= 390
+        heights = page.evaluate(
+            "[...document.querySelectorAll('figure svg text')]"
+            ".map(each => each.getBoundingClientRect().height)"
+        )
+        assert heights
+        assert min(heights) >= 8
+        running.close()
 
 
 @pytest.mark.slow

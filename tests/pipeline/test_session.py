@@ -226,7 +226,7 @@ def test_spark_connect_says_which_packages_are_missing(monkeypatch: pytest.Monke
     message = str(caught.value)
     assert "sc://spark.example:15002" in message
     assert "grpcio, grpcio-status, googleapis-common-protos." in message
-    assert 'pip install "pyspark[connect]"' in message
+    assert 'pip install "braid-pubsub[connect]"' in message
 
 
 def test_a_module_in_a_package_that_is_missing_is_not_installed() -> None:

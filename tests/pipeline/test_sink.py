@@ -64,9 +64,17 @@ def test_a_batch_is_published_once_however_often_it_is_written(
         assert len(rows_of(client, "out")) == 50
         write(runId="tuesday", idColumn="n")
         assert len(rows_of(client, "out")) == 100
+        # Batches of one run have the same publishers, and each is published once.
+        for batch in (7, 7, 8, 8):
+            write(runId="tuesday", idColumn="n", batchId=batch)
+        rows = rows_of(client, "out")
+        assert len(rows) == 200
+        assert len({row.publisher for row in rows}) == 4
+        assert {row.sequence >> 32 for row in rows[100:]} == {7, 8}
 
         mistakes: list[tuple[dict[str, Any], Any, str]] = [
             ({"runId": ""}, frame, "'runId' is missing"),
+            ({"batchId": -1}, frame, "'batchId' is a whole number of at least 0, not '-1'"),
             ({"idColumn": "m"}, frame, "there is no column 'm'"),
             ({"idColumn": "b"}, frame, "has the same value in several rows"),
             (
@@ -80,7 +88,7 @@ def test_a_batch_is_published_once_however_often_it_is_written(
             with pytest.raises(Exception, match="braid") as raised:
                 write(table, **options)
             assert sentence in str(raised.value), options
-        assert len(rows_of(client, "out")) == 100
+        assert len(rows_of(client, "out")) == 200
 
 
 def test_a_stream_goes_through_the_network_and_back_exactly_once(

@@ -72,6 +72,12 @@ def test_predicates_go_to_the_broker_and_change_nothing(
     plan = pushed._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in plan
     assert "BatchScan braid" in plan
+    pushed.createOrReplaceTempView("pushed_quotes")
+    explained = registered.sql("EXPLAIN FORMATTED SELECT * FROM pushed_quotes").first()
+    assert explained is not None
+    assert "PushedFilters: [" in explained[0]
+    for predicate in ("GreaterThan(price,100.0)", "In(symbol, [S3,S4])", "IsNotNull(n)", "LessThan(n,2000)"):
+        assert predicate in explained[0], explained[0]
     kept = read(registered, filled[0], pushDown="false").where(condition)
     assert "Filter (" in kept._jdf.queryExecution().executedPlan().toString()
     assert sorted(pushed.collect()) == sorted(kept.collect())

@@ -177,7 +177,7 @@ def records(*rows: dict[str, Any], body: bytes = b"", kind: str = "") -> StoredR
     encoded = [
         ("p#7", number, encode_record(row, 1_000_000 + number, body, kind)) for number, row in enumerate(rows)
     ]
-    return StoredRecords(range(10, 10 + len(rows)), encoded, "e1")
+    return StoredRecords.of([*enumerate(encoded, 10)], "e1")
 
 
 def test_columns_are_inferred_by_what_most_values_are() -> None:

@@ -13,7 +13,8 @@ from braid.errors import ConfigurationError
 from braid.pipeline.metrics import METRICS, metric
 from braid.pipeline.schemas import trace_schema
 from braid.pipeline.traces import Traces, bad_files, read_traces
-from braid.trace import KINDS, FileReport, TraceWriter, schema
+from braid.protocol import PublicationBatch
+from braid.trace import KINDS, FileReport, TraceWriter, compact, schema
 from tests.pipeline.metric_tables import rows_of
 
 if TYPE_CHECKING:
@@ -168,3 +169,62 @@ def test_every_metric_runs_over_a_trace_that_says_nothing_about_it(
 def test_a_metric_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"there is no metric 'yeild'; there are hops, mean_hops"):
         metric("yeild")
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_url_is_read_as_the_folder_is(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, sweep: bool
+) -> None:
+    root = tmp_path / "some traces"
+    folders = [root / f"run={key}" for key in ("0012", "7e3")] if sweep else [root]
+    for folder in folders:
+        write_trace(folder, "A")
+    spoilt = {name for name in spoil(folders[0]) if name.endswith(".parquet")}
+    for folder in folders:
+        write_trace(folder, "B", rows=30, rows_max=10)
+        compact(folder)
+    near, far = Traces(spark, root), Traces(spark, f"file://{root}")
+    assert subjects(far.fault) == subjects(near.fault) != []
+    assert far.hop.count() == 0
+    assert far.fault.columns == near.fault.columns
+
+    def problems(traces: Traces) -> dict[str, str]:
+        """Without what Parquet calls a file of which it has the content alone."""
+        found = {str(file.path).rpartition("/")[2]: file.problem for file in traces.files if not file.ok}
+        return {name: problem.partition(":")[0] for name, problem in found.items() if name in spoilt}
+
+    # Spark passes over files without a single byte.
+    assert problems(far) == {name: why for name, why in problems(near).items() if name != "empty.parquet"}
+    assert len(problems(far)) == len(spoilt) - 1 > 3
+    assert all(name in caplog.text for name in problems(far))
+    found = metric("delivery_ratio")(far)
+    assert rows_of(found) == rows_of(metric("delivery_ratio")(near))
+
+
+def test_a_url_without_a_trace_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no trace at file:///.*: no such folder"):
+        Traces(spark, f"file://{tmp_path}/nowhere").fault  # noqa: B018
+    with pytest.raises(ConfigurationError, match="no Parquet file lies there"):
+        Traces(spark, f"file://{tmp_path}").fault  # noqa: B018
+
+
+def test_what_metrics_share_is_computed_once(spark: SparkSession, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path, "A") as writer:
+        for number in range(1, 9):
+            batch = PublicationBatch.of("p", [number], [b"x"])
+            writer.publication(number, "A", batch, 2)
+            for broker in "AB"[: number % 3]:
+                writer.delivery(number + 5, broker, f"{broker}1", batch)
+                writer.delivery(number + 9, broker, f"{broker}2", batch)
+    names = ("hops", "mean_hops", "throughput", "delay", "delay_by_pair", "delivery_ratio", "dht_hops")
+    plain = Traces(spark, tmp_path)
+    expected = {name: rows_of(metric(name)(plain)) for name in names}
+    kept = Traces(spark, tmp_path, keep=True)
+    found = {name: metric(name)(kept) for name in names}
+    assert {name: rows_of(table) for name, table in found.items()} == expected
+    for name, table in found.items():
+        plan = table._jdf.queryExecution().executedPlan().toString()
+        assert "InMemoryTableScan" in plan, name
+    kept.close()
+    assert "InMemoryTableScan" not in metric("throughput")(kept)._jdf.queryExecution().toString()
+    assert rows_of(metric("throughput")(kept)) == expected["throughput"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -163,3 +164,28 @@ def test_what_is_new_in_a_batch_is_what_is_new_row_by_row(before: list[int], row
     assert [together.has("p", each) for each in range(201)] == [
         one_by_one.has("p", each) for each in range(201)
     ]
+
+
+steps = st.tuples(
+    st.sampled_from("pq"), st.integers(0, 80), st.lists(st.integers(1, 4), max_size=12), st.integers(0, 2)
+)
+
+
+@given(st.lists(steps, max_size=25), st.sampled_from([1, 2, 5, 16, 48, 1024]), st.booleans())
+def test_numbers_are_judged_alike_in_whichever_way_they_come(
+    came: list[tuple[str, int, list[int], int]], window: int, old_is_new: bool
+) -> None:
+    """Runs and gaps, as batches, as arrays and one by one, near the place where the latest bits end."""
+    quick = DuplicateFilter(window=window, old_is_new=old_is_new)
+    plain = PlainDuplicates(window, old_is_new)
+    for publisher, first, gaps, way in came:
+        numbers = list(accumulate(gaps, initial=first))
+        expected = [row for row, number in enumerate(numbers) if plain.new(publisher, number)]
+        if way == 0:
+            found = quick.new_in(PublicationBatch.of(publisher, numbers, [b""] * len(numbers)))
+        elif way == 1:
+            found = quick.new_rows(publisher, np.array(numbers))
+        else:
+            found = np.flatnonzero([quick.is_new(publisher, number) for number in numbers])
+        assert (list(range(len(numbers))) if found is None else found.tolist()) == expected
+        assert quick.highest(publisher) == max(plain.seen[publisher], default=None)

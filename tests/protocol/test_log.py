@@ -16,13 +16,13 @@ from braid.protocol.log import (
     KeepNeighbour,
     LogRow,
     LogState,
-    MemoryStore,
     Retention,
     StoreOperation,
     StoreState,
     Sweep,
     SweptLog,
 )
+from braid.protocol.memory_store import MemoryStore
 
 CREATE = CreateLog("orders", "alice", "price > 10", "drop_oldest", 5)
 SECOND_US = 1_000_000

@@ -43,6 +43,9 @@ class Changes(Chaos):
         self._plans = 0
 
     async def _changes(self) -> None:
+        if self.choices.plan == "maintenance":
+            await self._maintain()
+            return
         plan = CHANGES[self.choices.plan]
         actions = {"shift": self._shift, "drain": self._drain, "transform": self._transform}
         end = time.monotonic() + self.choices.seconds
@@ -56,6 +59,43 @@ class Changes(Chaos):
             self._look_after()
         await self._whole()
 
+    async def _maintain(self) -> None:
+        """A broker is drained, patched and put back, one moves far, and the tree becomes another one."""
+        begun_s = time.monotonic()
+        pause_s = self.choices.seconds / 4
+        actions = {
+            "drain": lambda: self._drain(self.plan.patched),
+            "move": self._move,
+            "transform": self._transform,
+        }
+        for name, action in actions.items():
+            await asyncio.sleep(pause_s)
+            await self._whole()
+            if self.outcome.problems:
+                return
+            await action()
+            self.outcome.faults[name] += 1
+        await asyncio.sleep(pause_s)
+        await self._whole()
+        self.outcome.load_s = time.monotonic() - begun_s
+
+    async def _move(self) -> None:
+        """Have a broker moved over as long a path as there is, with all that hangs on it."""
+        tree = await self._tree()
+        paths = [tree.path(moving, new) for moving in tree.brokers for new in tree.brokers]
+        longest = max(map(len, paths))
+        path = self._choice.choice([path for path in paths if len(path) == longest])
+        moving, old, new = path[0], path[1], path[-1]
+        by = self._choice.choice(self.choices.moves)
+        await self._command("move", moving, "--from", old, "--to", new, "--by", by)
+        wanted = OverlayTree(
+            [*(link for link in tree.links if set(link) != {moving, old}), (moving, new)], tree.brokers
+        )
+        await self._whole()
+        if await self._tree() != wanted:
+            self.outcome.problems.append(f"{moving} was moved from {old} to {new}, and the tree is another")
+        self.note(f"{moving} was moved over {len(path) - 2} brokers by {by}")
+
     async def _shift(self) -> None:
         tree = await self._tree()
         inner = [broker for broker in tree.brokers if tree.degree(broker) > 1]
@@ -63,10 +103,10 @@ class Changes(Chaos):
         moving, new = self._choice.sample(tree.neighbours(old), 2)
         await self._command("shift", moving, "--from", old, "--to", new)
 
-    async def _drain(self) -> None:
+    async def _drain(self, name: str = "") -> None:
         """Lead everything around a broker, stop it, start it again, and put it back."""
         tree = await self._tree()
-        name = self._choice.choice([broker for broker in tree.brokers if tree.degree(broker) > 1])
+        name = name or self._choice.choice([each for each in tree.brokers if tree.degree(each) > 1])
         plan = self._file("drain")
         await self._command("drain", name, "--out", plan, but=name)
         broker = self.brokers[name]
@@ -120,20 +160,20 @@ class Changes(Chaos):
         return f"{what}-{self._plans}.json"
 
     async def _tree(self) -> OverlayTree:
-        text = await self._braid("show", "--tree")
-        content = json.loads(text)
+        content = json.loads(await self._whole())
         return OverlayTree(content["links"], content.get("brokers", []))
 
-    async def _whole(self) -> None:
-        """Wait until everybody is there and all links are up."""
+    async def _whole(self) -> str:
+        """Wait until everybody is there and all links are up; returns the tree as a command prints it."""
         deadline_s = time.monotonic() + WHOLE_S_MAX
         while not self.outcome.problems:
-            code, _, problem = await self._run_command("show", "--tree")
+            code, tree, problem = await self._run_command("show", "--tree")
             if code == 0:
-                return
+                return tree
             if time.monotonic() > deadline_s:
                 self.outcome.problems.append(f"the network was not whole after {WHOLE_S_MAX:g} s: {problem}")
             await asyncio.sleep(0.5)
+        raise RuntimeError("the tree is not known")
 
     async def _command(self, *arguments: str, but: str = "", killed_after_s: float | None = None) -> bool:
         """Run a command; False if it was killed before it was done."""
@@ -147,12 +187,6 @@ class Changes(Chaos):
         if code != 0:
             self.outcome.problems.append(f"braid overlay {' '.join(arguments)}: {problem.strip()}")
         return True
-
-    async def _braid(self, *arguments: str) -> str:
-        code, out, problem = await self._run_command(*arguments)
-        if code != 0:
-            raise RuntimeError(f"braid overlay {' '.join(arguments)}: {problem.strip()}")
-        return out
 
     async def _run_command(
         self, *arguments: str, but: str = "", killed_after_s: float | None = None

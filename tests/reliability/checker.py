@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.reliability.journal import JournalReader
 from tests.reliability.plan import price_of
+from tests.reliability.watched import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,8 @@ class Verdict:
     """Anything else that must not be."""
     pause_s: float = 0.0
     """The longest that anybody waited for a receipt."""
+    gap_s: float = 0.0
+    """The longest that a watcher was given nothing."""
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -243,6 +246,17 @@ class Checker:
         self.subscribers: dict[str, _Delivered] = {}
         for each in plan.subscribers:
             self.expect(each)
+        self.watchers = {
+            each.name: Watched(
+                each,
+                plan.filters,
+                JournalReader(directory, each.name),
+                self.verdict,
+                unordered,
+                self._published_at,
+            )
+            for each in plan.watchers
+        }
 
     def expect(self, subscriber: Subscriber) -> None:
         """One more subscriber, whose subscription counts from its answer."""
@@ -264,7 +278,7 @@ class Checker:
     def read(self) -> None:
         """Take in what the clients have written since the last time."""
         # First what was delivered: whatever that was, somebody has written before that it would be published.
-        delivered = {subscriber: subscriber.lines() for subscriber in self.subscribers.values()}
+        delivered = {each: each.lines() for each in (*self.subscribers.values(), *self.watchers.values())}
         for writer in self.writers.values():
             writer.read()
         for subscriber, lines in delivered.items():
@@ -278,7 +292,7 @@ class Checker:
 
     def ready_lives(self, client: str) -> int:
         """How many processes of a client have come so far as to do their work."""
-        record: Any = self.writers.get(client) or self.subscribers.get(client)
+        record: Any = self.writers.get(client) or self.subscribers.get(client) or self.watchers.get(client)
         return int(record.ready_lives)
 
     def progress(self) -> tuple[int, int]:
@@ -307,6 +321,9 @@ class Checker:
             ]
             if lost:
                 found[name] = lost
+        for name, watcher in self.watchers.items():
+            if lost := watcher.missing(settled):
+                found[name] = lost
         return found
 
     def unanswered(self) -> list[str]:
@@ -329,6 +346,11 @@ class Checker:
             verdict.pause_s = max(verdict.pause_s, writer.pause_ns / 1e9)
             for trouble in writer.troubles:
                 verdict.blame("wrong", f"{name}: {trouble}")
+        for name, watcher in self.watchers.items():
+            for trouble in watcher.troubles:
+                verdict.blame("wrong", f"{name}: {trouble}")
+            for what in watcher.beyond(limits):
+                verdict.blame("wrong", f"{what} at {name} was never published")
         for name, subscriber in self.subscribers.items():
             for trouble in subscriber.troubles:
                 verdict.blame("wrong", f"{name}: {trouble}")

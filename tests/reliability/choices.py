@@ -33,11 +33,21 @@ PLANS: dict[str, dict[str, int]] = {
 CHANGES: dict[str, dict[str, int]] = {
     "changes": {"shift": 5, "drain": 2, "transform": 2},
     "broken changes": {"shift": 2, "transform": 2},
+    "maintenance": {"drain": 1, "move": 1, "transform": 1},
+    "replacements": {"kill": 1, "stop": 1},
+    "together": {"kill": 1, "transform": 1},
 }
 """Plans in which operators change the tree, by the commands that they have (`changes.py`):
 
 - *changes*: single SHIFTs, brokers that are drained, patched and put back, and whole plans to other trees.
 - *broken changes*: the same while brokers are killed, and the command that carries a plan out, too.
+- *maintenance*: once each, one after the other: a broker is drained, patched and put back, one is moved far,
+  and the whole tree is made into another one. Half of the writers publish without acknowledgements, and
+  watchers have thousands of different filters.
+- *replacements*: a broker is killed and another one stopped for longer than its neighbours bear; a standby
+  gets the place of each, and their clients find others.
+- *together*: everything at once (`together.py`): brokers exchange links by themselves, operators carry out
+  plans, a guard replaces brokers that are killed, peers and Spark are beside them.
 """
 
 
@@ -56,6 +66,10 @@ class Choices:
     """How brokers forward. With soft links, order is promised to those publishers only who ask for it."""
     plan: str = "kills"
     """What goes wrong."""
+    filters: int = 0
+    """Different filters of watchers; for the plan *maintenance*."""
+    moves: tuple[str, ...] = ("delta",)
+    """How the plan *maintenance* may move a broker."""
 
     @property
     def command(self) -> str:
@@ -63,7 +77,8 @@ class Choices:
         return (
             f"python -m tests.reliability.run --seconds {self.seconds:g} --brokers {self.brokers} "
             f"--clients {self.clients} --seed {self.seed} --rate {self.rate:g} --strategy {self.strategy} "
-            f"--plan {self.plan}"
+            f"--plan '{self.plan}' --filters {self.filters}"
+            + "".join(f" --move-by {each}" for each in self.moves)
         )
 
 
@@ -78,6 +93,8 @@ class Outcome:
     newcomers: int = 0
     recovery_s: float = 0.0
     """From the last repair until everything had arrived."""
+    load_s: float = 0.0
+    """How long there was the full load, where that is known."""
     problems: list[str] = field(default_factory=list)
     """Whatever is wrong apart from what the verdict counts."""
     left_out: str = ""
@@ -91,11 +108,13 @@ class Outcome:
     def summary(self) -> str:
         verdict, choices = self.verdict, self.choices
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        rate = f" ({verdict.published / self.load_s:,.0f}/s)" if self.load_s else ""
+        gap = f", a watcher got nothing for {verdict.gap_s:.1f} s at most" if verdict.gap_s else ""
         return (
             f"reliability {choices.plan} {choices.strategy} seed {choices.seed}: "
-            f"published {verdict.published:,}, receipts {verdict.settled:,}, lost {verdict.lost}, "
+            f"published {verdict.published:,}{rate}, receipts {verdict.settled:,}, lost {verdict.lost}, "
             f"doubled {verdict.doubled}, reordered {verdict.misordered}, "
-            f"longest pause {verdict.pause_s:.1f} s "
+            f"longest pause {verdict.pause_s:.1f} s{gap} "
             f"({choices.brokers} brokers, {choices.clients} clients, {self.newcomers} newcomers, "
             f"{verdict.delivered:,} delivered, repaired in {self.recovery_s:.1f} s; {faults})"
         )

@@ -10,6 +10,7 @@ the system's monotonic clock, in nanoseconds, which all processes share.
     settled w1.2 100 500    has the receipts up to this number, at this time
     flushed w1.2            has all receipts
     row 17 w1.2 100 64      was given this offset of its log: publisher, number, price
+    seen 7 w1.2 100 500     a plain subscription for this id was given a publication, at this time
     confirmed 17 500        the broker has safely stored that everything up to this offset is acknowledged;
                             it was asked at this time
     reset                   the log is not the one that it was before

@@ -43,7 +43,7 @@ ARRIVED_S_MAX = 20.0
 # What is opened: two connections for each pair of peers that speak to each other, at most.
 FILES_MAX = 20_000
 # How quickly peers notice that others are gone, and how often they confirm what they asked for.
-SETTINGS = {"beat_us": 500_000, "timeout_us": 1_000_000, "installing_us": 500_000}
+SETTINGS = {"beat_us": 500_000, "timeout_us": 1_000_000}
 SYMBOLS = ("ACME", "IBM", "XYZ", "QRS")
 
 

@@ -14,17 +14,25 @@ __all__ = [
     "Plan",
     "Selection",
     "Subscriber",
+    "Watcher",
     "Writer",
     "body_bytes",
+    "id_of",
     "make_plan",
     "make_selection",
     "price_of",
+    "random_dials",
 ]
 
 
 def price_of(publisher: str, sequence: int) -> int:
     """The price in a publication, from 0 to 99."""
     return zlib.crc32(f"{publisher}/{sequence}".encode()) % 100
+
+
+def id_of(publisher: str, sequence: int, filters: int) -> int:
+    """What a publication is about: one of so many things, each of which a filter of its own asks for."""
+    return zlib.crc32(f"id/{publisher}/{sequence}".encode()) % filters
 
 
 def body_bytes(publisher: str, sequence: int, bytes_max: int) -> int:
@@ -66,6 +74,8 @@ class Writer:
     """Says first what it will publish; the others publish without a word."""
     ordered: bool = False
     """Asks for order. Without it publications may overtake each other where there are soft links."""
+    fast: bool = False
+    """Publishes without acknowledgements: only for plans in which nothing breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,15 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True)
+class Watcher:
+    """A client with many plain subscriptions, each for one thing."""
+
+    name: str
+    broker: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A network and its clients."""
 
@@ -86,19 +105,20 @@ class Plan:
     """Who dials whom. The links make a tree."""
     writers: tuple[Writer, ...]
     subscribers: tuple[Subscriber, ...]
+    watchers: tuple[Watcher, ...] = ()
+    filters: int = 0
+    """How many different things publications are about; 0 if nobody asks for that."""
+    patched: str = ""
+    """The broker that is stopped and started again, if that is known before."""
+    replaced: tuple[str, ...] = ()
+    """The brokers that are replaced, if that is known before."""
 
 
 def make_plan(seed: int, brokers: int, clients: int) -> Plan:
     """A random network; half of the clients publish, the others subscribe."""
     chance = random.Random(f"{seed}/plan")
     names = tuple(f"B{number}" for number in range(1, brokers + 1))
-    dials: dict[str, str] = {}
-    for place in range(1, brokers):
-        ends = [names[place], chance.choice(names[:place])]
-        chance.shuffle(ends)
-        # A broker dials at most one here, so that it has one proxy; the other one of a new pair is free.
-        dialler, other = ends if ends[0] not in dials else reversed(ends)
-        dials[dialler] = other
+    dials = random_dials(chance, names)
     writers = tuple(
         Writer(f"w{number}", chance.choice(names), chance.random() < 0.5, number % 2 == 0)
         for number in range(clients // 2)
@@ -109,6 +129,18 @@ def make_plan(seed: int, brokers: int, clients: int) -> Plan:
         for number in range(clients - len(writers))
     ]
     return Plan(names, dials, writers, tuple(subscribers))
+
+
+def random_dials(chance: random.Random, names: tuple[str, ...]) -> dict[str, str]:
+    """Who dials whom, so that it makes a tree."""
+    dials: dict[str, str] = {}
+    for place in range(1, len(names)):
+        ends = [names[place], chance.choice(names[:place])]
+        chance.shuffle(ends)
+        # A broker dials at most one here, so that it has one proxy; the other one of a new pair is free.
+        dialler, other = ends if ends[0] not in dials else reversed(ends)
+        dials[dialler] = other
+    return dials
 
 
 def make_selection(chance: random.Random, writers: list[str]) -> Selection:

@@ -73,6 +73,11 @@ class _Process:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def code(self) -> int | None:
+        """With which code it has ended, if it has."""
+        return self._process.poll() if self._process is not None else None
+
+    @property
     def failure(self) -> str:
         """How it ended, if that was neither by our hand nor because it had nothing more to do."""
         process = self._process
@@ -129,10 +134,12 @@ class BrokerProcess(_Process):
         self.stopped = False
         self.address = ""
         """What others are told, if not its own."""
+        self.standby = False
+        """Whether it waits for the place of another one."""
         self.brokers_directory = ""
         """The directory of brokers, if there is one."""
         self._strategy = strategy
-        self._configuration = directory / "soft-links.toml"
+        self._configuration = directory / f"{name}.toml"
         # Soft links come and go quickly, so that much can go wrong with them in little time.
         soft_links = "[soft_links]\nfanout = 5\nreview_us = 700_000\nrest_reviews = 1\n"
         self._configuration.write_text(f"{settings}\n{soft_links}")
@@ -152,6 +159,7 @@ class BrokerProcess(_Process):
             *("--log-level", self._log_level),
             *("--config", str(self._configuration), "--strategy", self._strategy),
             *(("--address", self.address) if self.address else ()),
+            *(("--standby",) if self.standby else ()),
             *(("--directory", self.brokers_directory) if self.brokers_directory else ()),
             *(word for address in self.neighbours for word in ("--neighbour", address)),
         )

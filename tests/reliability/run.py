@@ -30,13 +30,15 @@ from typing import TYPE_CHECKING, Any
 from braid.errors import BraidError
 from braid.protocol.limits import carried_bytes
 from braid.runtime.connecting import connect
-from tests.reliability.changes import Changes
 from tests.reliability.checker import Checker
 from tests.reliability.choices import CHANGES, PLANS, Choices, Outcome
 from tests.reliability.disk import MountError, SmallDisk, small_disk
+from tests.reliability.maintenance import make_maintenance
 from tests.reliability.plan import make_plan
 from tests.reliability.processes import HOST, BrokerProcess, WorkerProcess
 from tests.reliability.proxy import Proxy
+from tests.reliability.replacing import make_replacements
+from tests.reliability.together import Together, make_together, together_settings
 from tests.reliability.worker import ClientTask, Specification
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ REPAIR_S_MAX = 120.0
 QUIET_S = 2.0
 PUBLISHERS_PER_PROCESS = 5
 SUBSCRIBERS_PER_PROCESS = 2
+WATCHERS_PER_PROCESS = 5
 # In plans with large publications, the largest frame, and what a body may take of it: what is around it,
 # such as the publisher's name and the attributes, takes no more than the rest.
 FRAME_BYTES_MAX = 256 * 1024
@@ -60,7 +63,7 @@ BODY_BYTES_MAX = carried_bytes(FRAME_BYTES_MAX) - 256
 SMALL_DISK_SETTINGS = "[broker]\ndisk_low_bytes = 262_144\ndisk_high_bytes = 524_288"
 
 
-class _Run(Changes):
+class _Run(Together):
     """One run, from the first broker to the verdict."""
 
     def __init__(self, choices: Choices, directory: Path, disk: SmallDisk | None) -> None:
@@ -71,7 +74,15 @@ class _Run(Changes):
         settings = f"[broker]\nframe_bytes_max = {FRAME_BYTES_MAX}" if self._large else ""
         if disk is not None:
             settings = SMALL_DISK_SETTINGS
-        self.plan = make_plan(choices.seed, choices.brokers, choices.clients)
+        self.plan = (
+            make_maintenance(choices.seed, choices.brokers, choices.clients, choices.filters)
+            if choices.plan == "maintenance"
+            else make_replacements(choices.seed, choices.brokers, choices.clients)
+            if choices.plan == "replacements"
+            else make_together(choices.seed, choices.brokers, choices.clients)
+            if choices.plan == "together"
+            else make_plan(choices.seed, choices.brokers, choices.clients)
+        )
         self.checker = Checker(self.plan, directory, soft_links=choices.strategy != "S0")
         self.outcome = Outcome(choices, directory, self.checker.verdict)
         # The small disk is for the broker with the most logs: it writes the most.
@@ -83,7 +94,9 @@ class _Run(Changes):
                 directory,
                 choices.log_level,
                 choices.strategy,
-                settings,
+                together_settings(choices.seed, self.plan.brokers, name, gateway=name == self._gateway)
+                if choices.plan == "together"
+                else settings,
                 disk if name == writer else None,
             )
             for name in self.plan.brokers
@@ -132,10 +145,16 @@ class _Run(Changes):
                 self.proxies[each.name].address,
                 f"writer = '{each.name}'" if each.advertises else "",
                 each.ordered,
+                each.fast,
             )
             for each in self.plan.writers
         ]
+        watchers = [
+            ClientTask(each.name, f"{HOST}:{self.brokers[each.broker].port}", "price >= 0", ids=each.ids)
+            for each in self.plan.watchers
+        ]
         self._make_workers(False, subscribers, SUBSCRIBERS_PER_PROCESS)
+        self._make_workers(False, watchers, WATCHERS_PER_PROCESS, "watchers")
         self._newcomers = WorkerProcess("newcomers", self.directory)
         self._tasks[self._newcomers] = (False, ())
         self.workers.append(self._newcomers)
@@ -168,9 +187,9 @@ class _Run(Changes):
                 await proxy.open()
                 broker.address = proxy.address
 
-    def _make_workers(self, publishes: bool, tasks: list[ClientTask], size: int) -> None:
+    def _make_workers(self, publishes: bool, tasks: list[ClientTask], size: int, kind: str = "") -> None:
         for first in range(0, len(tasks), size):
-            name = f"{'publishers' if publishes else 'subscribers'}{first // size}"
+            name = f"{kind or ('publishers' if publishes else 'subscribers')}{first // size}"
             worker = WorkerProcess(name, self.directory)
             self._tasks[worker] = (publishes, tuple(tasks[first : first + size]))
             self.workers.append(worker)
@@ -187,6 +206,7 @@ class _Run(Changes):
                 rate=self.choices.rate / max(1, len(self.plan.writers)),
                 clients=tasks,
                 body_bytes_max=BODY_BYTES_MAX if self._large else 0,
+                filters=self.plan.filters,
             )
         )
 
@@ -278,7 +298,7 @@ class _Run(Changes):
     async def _clean(self) -> None:
         for task in list(self._later):
             task.cancel()
-        for process in (*self.workers, *self.brokers.values()):
+        for process in (*self.workers, *self.brokers.values(), *self._former):
             process.kill()
         for proxy in self.proxies.values():
             await proxy.close()
@@ -328,13 +348,16 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=defaults.brokers)
     parser.add_argument("--clients", type=int, default=defaults.clients, help="half publish, half subscribe")
     parser.add_argument("--rate", type=float, default=defaults.rate, help="publications per second")
+    parser.add_argument("--filters", type=int, default=defaults.filters, help="of watchers; maintenance only")
     parser.add_argument("--log-level", default=defaults.log_level, help="of the brokers")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, a line per run")
     several = {"action": "append", "help": "may be given more than once"}
     parser.add_argument("--seed", type=int, **several)
     parser.add_argument("--plan", choices=sorted({**PLANS, **CHANGES}), **several)
     parser.add_argument("--strategy", choices=["S0", "S1", "S2", "SH", "SB"], **several)
+    parser.add_argument("--move-by", choices=["shift", "delta"], dest="moves", **several)
     arguments = vars(parser.parse_args())
+    arguments["moves"] = tuple(arguments["moves"] or defaults.moves)
     as_json = arguments.pop("json")
     seeds = arguments.pop("seed") or [defaults.seed]
     plans = arguments.pop("plan") or [defaults.plan]

@@ -3,7 +3,8 @@
     python -m tests.reliability.spark_kills --rows 1000000 --kills 20 --seed 1
 
 A stream reads a log at a broker process and publishes every row again (or writes it to a table); two
-executors share the work. Kills (SIGKILL) come at random moments of a seed. At the end every row is there
+executors share the work. Kills (SIGKILL) come at random moments of a seed, each after the query has done a
+batch since the one before, so that they meet it at work. At the end every row is there
 once, or the run fails and says how many are missing or doubled.
 """
 
@@ -28,10 +29,16 @@ import msgspec
 import braid
 from braid.protocol.batch import decode_heads
 
-__all__ = ["Run", "main"]
+__all__ = ["COPIED", "IN", "OUT", "WANTED", "Driver", "Run", "copied_rows", "main"]
 
 IN, OUT = "in", "out"
+WANTED, COPIED = "n >= 0 AND copied IS NULL", "copied = TRUE"
 PUBLISH_ROWS = 5_000
+# Batches that all rows come in, if each is full.
+BATCHES = 50
+# How long a query has to do a batch after a kill: Java starts anew, on a busy machine.
+AT_WORK_S = 120.0
+FINISH_TRIES = 5
 
 
 def query(url: str, folder: Path, rows_per_batch: int, sink: str, master: str, *, finish: bool) -> None:
@@ -41,9 +48,7 @@ def query(url: str, folder: Path, rows_per_batch: int, sink: str, master: str, *
 
     with spark_session("kills", profile="testing", master=master) as spark:
         options = {"maxRowsPerTrigger": rows_per_batch, "rowsPerPartition": max(1, rows_per_batch // 4)}
-        stream = braid.spark.stream(
-            spark, url, where="n >= 0 AND copied IS NULL", schema="n bigint", log=IN, **options
-        )
+        stream = braid.spark.stream(spark, url, where=WANTED, schema="n bigint", log=IN, **options)
         rows = stream.selectExpr("n", "true AS copied").writeStream.option(
             "checkpointLocation", str(folder / "checkpoint")
         )
@@ -79,11 +84,78 @@ def processes_below(pid: int) -> dict[int, str]:
     return found
 
 
+def copied_rows(url: str) -> list[int]:
+    """The numbers of all rows in the log of copies."""
+    with braid.connect_sync(url, name="reader", timeout_s=120) as reader:
+        last = reader.log_status(OUT).safe - 1
+        pieces = reader.replay_records(OUT, 0, last) if last >= 0 else ()
+        records = [row[2] for piece in pieces for row in piece.rows]
+    return [int(head.attributes["n"]) for head in decode_heads(records)]
+
+
+class Driver:
+    """The driver's process, which can be killed with everything below it, and started again."""
+
+    def __init__(self, url: str, folder: Path, rows_per_batch: int, sink: str, master: str) -> None:
+        self.batches: set[str] = set()
+        """Those that it has said to be done."""
+        self.heard = 0
+        """How often it has said so."""
+        self._folder = folder
+        self._arguments = [url, str(folder), str(rows_per_batch), sink, master]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *, finish: bool = False) -> None:
+        command = [sys.executable, "-m", "tests.reliability.spark_kills", "--query", *self._arguments]
+        with (self._folder / "driver.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *(["--finish"] if finish else [])],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.batches.add(line.strip())
+            self.heard += 1
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def below(self) -> dict[int, str]:
+        """All its descendants, with their command lines."""
+        return {} if self._process is None else processes_below(self._process.pid)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            below = self.below()
+            os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in below:  # Spark's daemons have process groups of their own
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait()
+
+    def finish(self) -> None:
+        """Kill it, and have another one do all that is left."""
+        self.kill()
+        for _ in range(FINISH_TRIES):  # it may find the broker just starting
+            self.start(finish=True)
+            assert self._process is not None
+            if self._process.wait() == 0:
+                return
+        raise RuntimeError(f"the query does not finish; see {self._folder / 'driver.log'}")
+
+
 class Run:
     """One run: the processes, the kills, and what came of it."""
 
     def __init__(self, folder: Path, rows: int, kills: int, seed: int, sink: str, master: str) -> None:
-        self.rows, self.kills, self.sink, self.master = rows, kills, sink, master
+        self.rows, self.kills, self.sink = rows, kills, sink
         self.folder = folder
         self.fate = random.Random(f"{seed}/kills")
         self.done: list[str] = []
@@ -91,8 +163,7 @@ class Run:
             free.bind(("127.0.0.1", 0))
             self.url = f"braid://127.0.0.1:{free.getsockname()[1]}"
         self.broker: subprocess.Popen[bytes]
-        self.driver: subprocess.Popen[str] | None = None
-        self.batches: set[str] = set()
+        self.driver = Driver(self.url, folder, max(1, rows // BATCHES), sink, master)
 
     def start_broker(self) -> None:
         address = self.url.removeprefix("braid://")
@@ -108,32 +179,6 @@ class Run:
         log = (self.folder / "broker.log").open("ab")
         self.broker = subprocess.Popen([sys.executable, "-m", "braid", *command], stdout=log, stderr=log)
 
-    def start_driver(self, *, finish: bool = False) -> None:
-        rows = str(max(1, self.rows // 25))
-        command = [
-            sys.executable,
-            "-m",
-            "tests.reliability.spark_kills",
-            "--query",
-            self.url,
-            str(self.folder),
-        ]
-        command += [rows, self.sink, self.master]
-        log = (self.folder / "driver.log").open("ab")
-        self.driver = subprocess.Popen(
-            [*command, *(["--finish"] if finish else [])],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-        threading.Thread(target=self._listen, args=(self.driver,), daemon=True).start()
-
-    def _listen(self, driver: subprocess.Popen[str]) -> None:
-        assert driver.stdout is not None
-        for line in driver.stdout:
-            self.batches.add(line.strip())
-
     def publish(self) -> None:
         """All rows, in order, whatever happens to the broker."""
         with braid.connect_sync(self.url, name="writer", timeout_s=120) as client:
@@ -144,18 +189,15 @@ class Run:
 
     def kill_something(self) -> None:
         """One of the processes dies; drivers and brokers are started again."""
-        assert self.driver is not None
-        if self.driver.poll() is not None:
-            self.start_driver()  # a driver may give up when its broker is away for too long
-        below = processes_below(self.driver.pid)
+        below = self.driver.below()
         targets: dict[str, list[int]] = {
             "executor": [pid for pid, command in below.items() if "CoarseGrainedExecutorBackend" in command],
             "Python worker": [pid for pid, command in below.items() if "pyspark.daemon" in command],
         }
         kind = self.fate.choice(["driver", "broker", *(name for name, pids in targets.items() if pids)])
         if kind == "driver":
-            self._kill_driver()
-            self.start_driver()
+            self.driver.kill()
+            self.driver.start()
         elif kind == "broker":
             self.broker.kill()
             self.broker.wait()
@@ -165,41 +207,34 @@ class Run:
                 os.kill(self.fate.choice(sorted(targets[kind])), signal.SIGKILL)
         self.done.append(kind)
 
-    def _kill_driver(self) -> None:
-        if self.driver is not None and self.driver.poll() is None:
-            below = processes_below(self.driver.pid)
-            os.killpg(self.driver.pid, signal.SIGKILL)
-            for pid in below:  # Spark's daemons have process groups of their own
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self.driver.wait()
+    def _await_batch(self) -> None:
+        """Wait until the query has done something since the last kill, or clearly does not."""
+        heard, deadline_s = self.driver.heard, time.monotonic() + AT_WORK_S
+        while self.driver.heard == heard and time.monotonic() < deadline_s:
+            if not self.driver.alive:
+                self.driver.start()  # it may give up when its broker is away for too long
+            time.sleep(0.05)
 
     def run(self, pause_s: float) -> dict[str, Any]:
         """Kill as often as asked for, let the query finish, and count."""
         self.start_broker()
         try:
             with braid.connect_sync(self.url, name="owner", timeout_s=120) as owner:
-                owner.create_durable(IN, "n >= 0 AND copied IS NULL")
-                owner.create_durable(OUT, "copied = TRUE")
+                owner.create_durable(IN, WANTED)
+                owner.create_durable(OUT, COPIED)
             publishing = threading.Thread(target=self.publish)
             publishing.start()
-            self.start_driver()
+            self.driver.start()
             for _ in range(self.kills):
-                time.sleep(pause_s * (0.5 + self.fate.random()))
+                self._await_batch()
+                time.sleep(pause_s * self.fate.random())
                 self.kill_something()
-                print(f"killed: {self.done[-1]}; {len(self.batches)} batches so far", flush=True)
+                print(f"killed: {self.done[-1]}; {len(self.driver.batches)} batches so far", flush=True)
             publishing.join()
-            self._kill_driver()
-            for _ in range(5):  # it may find the broker just starting
-                self.start_driver(finish=True)
-                assert self.driver is not None
-                if self.driver.wait() == 0:
-                    break
-            else:
-                raise RuntimeError(f"the query does not finish; see {self.folder / 'driver.log'}")
+            self.driver.finish()
             return self._counted()
         finally:
-            self._kill_driver()
+            self.driver.kill()
             self.broker.kill()
             self.broker.wait()
 
@@ -207,15 +242,12 @@ class Run:
         if self.sink == "parquet":
             found = msgspec.json.decode((self.folder / "found.json").read_bytes(), type=list[int])
         else:
-            with braid.connect_sync(self.url, name="reader", timeout_s=120) as reader:
-                pieces = reader.replay_records(OUT, 0, reader.log_status(OUT).safe - 1)
-                records = [row[2] for piece in pieces for row in piece.rows]
-            found = [head.attributes["n"] for head in decode_heads(records)]
+            found = copied_rows(self.url)
         return {
             "rows": len(found),
             "duplicates": len(found) - len(set(found)),
             "lost": len(set(range(self.rows)) - set(found)),
-            "batches": len(self.batches),
+            "batches": len(self.driver.batches),
             "kills": {kind: self.done.count(kind) for kind in sorted(set(self.done))},
         }
 
@@ -225,7 +257,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pause", type=float, default=15.0, help="seconds between kills, on average")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=4.0,
+        help="seconds, at most, that a query at work has until the next kill",
+    )
     parser.add_argument("--sink", choices=["braid", "parquet"], default="braid")
     parser.add_argument("--master", default="local-cluster[2,1,1024]", help="two executors by default")
     parser.add_argument("--query", nargs=5, help=argparse.SUPPRESS)

@@ -8,9 +8,10 @@ import pytest
 
 from tests.reliability.checker import Checker
 from tests.reliability.journal import Journal, JournalReader, journal_path
-from tests.reliability.plan import Plan, Selection, Subscriber, Writer, make_plan, price_of
+from tests.reliability.plan import Plan, Selection, Subscriber, Watcher, Writer, id_of, make_plan, price_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.reliability.checker import Verdict
@@ -208,3 +209,48 @@ def test_every_plan_is_a_tree_in_which_each_broker_dials_once_at_most(seed: int)
                 reached |= set(ends)
     assert reached == set(plan.brokers)
     assert len(plan.writers) == len(plan.subscribers) == 10
+
+
+WATCHED = Plan(("B1",), {}, (Writer("w0", "B1", False),), (), (Watcher("v0", "B1", (0, 1)),), 2)
+
+
+def seen(sequence: int, *, id: int | None = None) -> str:
+    return f"seen {id_of('w0.1', sequence, 2) if id is None else id} w0.1 {sequence} 700"
+
+
+def same_id(sequences: int = 20) -> list[int]:
+    """Numbers of publications that are about the same."""
+    return [sequence for sequence in range(1, sequences + 1) if id_of("w0.1", sequence, 2) == 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        pytest.param("", lambda lines: lines, id="as it should be"),
+        pytest.param("lost", lambda lines: lines[1:], id="one is missing"),
+        pytest.param("doubled", lambda lines: [*lines, lines[0]], id="one comes twice"),
+        pytest.param("wrong", lambda lines: [*lines, seen(21)], id="never published"),
+        pytest.param(
+            "wrong", lambda lines: [*lines[1:], seen(1, id=1 - id_of("w0.1", 1, 2))], id="of another"
+        ),
+        pytest.param("wrong", lambda lines: [*lines, "trouble that was"], id="it complains"),
+        pytest.param(
+            "misordered",
+            lambda lines: [seen(same_id()[1]), *(line for line in lines if line != seen(same_id()[1]))],
+            id="out of order",
+        ),
+    ],
+)
+def test_a_mistake_at_a_watcher_is_seen(
+    tmp_path: Path, kind: str, change: Callable[[list[str]], list[str]]
+) -> None:
+    writer = Journal(tmp_path, "w0")
+    writer.write("life 1", "ready 1", "published w0.1 20 600", "settled w0.1 20 650")
+    writer.close()
+    watcher = Journal(tmp_path, "v0")
+    watcher.write("life 1", "ready 500", *change([seen(sequence) for sequence in range(1, 21)]))
+    watcher.close()
+    verdict = Checker(WATCHED, tmp_path).conclude()
+    assert verdict.right == (not kind)
+    if kind:
+        assert getattr(verdict, kind) >= 1

@@ -25,6 +25,14 @@ pytestmark = [pytest.mark.net, pytest.mark.slow, pytest.mark.timeout(600)]
             Choices(seconds=15, brokers=6, clients=8, seed=2, rate=300, plan="changes", strategy="S2"),
             marks=pytest.mark.soak,
         ),
+        pytest.param(
+            Choices(seconds=8, brokers=6, clients=12, seed=4, rate=300, filters=200, plan="maintenance"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Choices(seconds=6, brokers=6, clients=8, seed=1, rate=300, plan="replacements"),
+            marks=pytest.mark.soak,
+        ),
     ],
     ids=lambda choices: f"{choices.plan}-{choices.strategy}",
 )
@@ -33,6 +41,19 @@ def test_nothing_is_lost_doubled_or_reordered_while_the_tree_changes(choices: Ch
     assert outcome.right, outcome.explanation
     assert outcome.faults
     assert outcome.verdict.delivered
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_nothing_is_lost_doubled_or_reordered_when_everything_happens_together() -> None:
+    """Two minutes of what `make together` does in twenty."""
+    outcome = reliability_run(
+        Choices(seconds=60, brokers=12, clients=16, seed=1, rate=150, plan="together", strategy="SB")
+    )
+    assert outcome.right, outcome.explanation
+    assert outcome.verdict.settled
+    for happened in ("kill", "exchanges", "batches of Spark", "deliveries at peers", "published by peers"):
+        assert outcome.faults[happened], f"no {happened}: {outcome.explanation}"
 
 
 @pytest.mark.parametrize(

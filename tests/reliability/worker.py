@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from braid.client.stored import StoredPublication
 from braid.errors import BraidError
 from braid.runtime.connecting import connect
 from tests.reliability.journal import Journal
-from tests.reliability.plan import body_bytes, price_of
+from tests.reliability.plan import body_bytes, id_of, price_of
 
 if TYPE_CHECKING:
+    from braid.language import Publication
     from braid.runtime.client import Client
     from braid.runtime.client_receipts import Receipt
     from braid.runtime.client_subscription import DurableSubscription
@@ -51,6 +53,10 @@ class ClientTask:
     """What a subscriber wants, or what a publisher says first that it will publish (empty: nothing)."""
     ordered: bool = False
     """Whether a publisher asks for order."""
+    fast: bool = False
+    """Whether it does without acknowledgements."""
+    ids: tuple[int, ...] = ()
+    """What a watcher wants: each with a subscription of its own."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -70,6 +76,8 @@ class Specification:
     clients: tuple[ClientTask, ...]
     body_bytes_max: int = 0
     """Publications have bodies up to this size."""
+    filters: int = 0
+    """Publications are about one of so many things; 0: they do not say."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -104,7 +112,7 @@ async def run(specification: Specification) -> None:
 async def _reported(specification: Specification, task: ClientTask, stop: asyncio.Event) -> None:
     journal = Journal(Path(specification.directory), task.name)
     journal.write(f"life {specification.life}")
-    role = _publish if specification.publishes else _subscribe
+    role = _publish if specification.publishes else _watch if task.ids else _subscribe
     try:
         await role(specification, task, stop, journal)
     except* (BraidError, TimeoutError) as group:
@@ -137,10 +145,18 @@ async def _publish(
             journal.write(f"published {publisher} {sequence + burst} {time.monotonic_ns()}")
             for _ in range(burst):
                 sequence += 1
-                attributes = {"writer": task.name, "price": price_of(publisher, sequence)}
+                attributes: dict[str, str | int] = {
+                    "writer": task.name,
+                    "price": price_of(publisher, sequence),
+                }
+                if specification.filters:
+                    attributes["id"] = id_of(publisher, sequence, specification.filters)
                 size = body_bytes(publisher, sequence, specification.body_bytes_max)
                 receipt = await client.publish(
-                    attributes, body=bytes(size), delivery="acknowledged", ordered=task.ordered
+                    attributes,
+                    body=bytes(size),
+                    delivery="fast" if task.fast else "acknowledged",
+                    ordered=task.ordered,
                 )
             waiting.append(receipt)
             await asyncio.sleep(chance.uniform(0, 2) * burst / specification.rate)
@@ -186,6 +202,28 @@ async def _subscribe(
         await asyncio.wait([reading, stopping])
         if not reading.cancelled():
             reading.result()
+
+
+async def _watch(
+    specification: Specification, task: ClientTask, stop: asyncio.Event, journal: Journal
+) -> None:
+    """Have a plain subscription for each thing, and write down what comes."""
+    async with connect(
+        task.url,
+        name=task.name,
+        timeout_s=PATIENCE_S,
+        reconnect_for_s=PATIENCE_S,
+        request_timeout_s=PATIENCE_S,
+    ) as client:
+
+        def seen(id: int, publication: Publication) -> None:
+            where = f"{publication.publisher} {publication.sequence}"
+            journal.write(f"seen {id} {where} {time.monotonic_ns()}")
+
+        wishes = (client.subscribe(f"{task.filter} AND id = {id}", partial(seen, id)) for id in task.ids)
+        await asyncio.gather(*wishes)
+        journal.write(f"ready {time.monotonic_ns()}")
+        await stop.wait()
 
 
 async def _read(

@@ -13,7 +13,7 @@ from braid.broker.settings import BrokerSettings
 from braid.client.stored import StoredPublication
 from braid.errors import ConfigurationError, ConnectionLostError, RequestRefusedError
 from braid.language import Filter
-from braid.protocol.log import MemoryStore
+from braid.protocol.memory_store import MemoryStore
 from braid.runtime.connecting import connect
 from braid.runtime.node import Node
 from braid.runtime.store import StoreThread

@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.protocol import Frame, encode_frames
+from braid.protocol import Frame, FrameDecoder, PublicationBatch, encode_frames
+from braid.protocol.batch import encode_record
 from braid.protocol.effects import Close, Dial, Drained, Note, Persist, ReadLog, Send
-from braid.protocol.inputs import Closed, Drain, LogRead, Malformed, Opened, Persisted, Received, Tick
-from braid.protocol.log import KeepNeighbour, MemoryStore
+from braid.protocol.inputs import (
+    Closed,
+    Drain,
+    LogRead,
+    Malformed,
+    Opened,
+    Persisted,
+    Received,
+    Tick,
+    Writable,
+)
+from braid.protocol.log import KeepNeighbour
+from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import Ping
 from braid.runtime.node import Node
 from braid.runtime.store import StoreThread
@@ -184,3 +196,60 @@ async def test_turns_are_observed() -> None:
     node.report(Tick())  # after the end nothing happens
     assert [stimulus for stimulus, _ in seen] == [Tick()]
     assert seen[0][1] >= 0
+
+
+async def test_heartbeats_and_acknowledgements_do_not_wait_behind_publications_on_a_slow_line() -> None:
+    """The reader takes nothing until all is said; what waits then is as it was, and complete."""
+    record = encode_record({"text": "x" * 100_000}, 0)
+    batches = [PublicationBatch.of("p", [number], [record]) for number in range(1, 301)]  # 30 MB
+    said = asyncio.Event()
+
+    def answer(stimulus: Input) -> list[Effect]:
+        if not isinstance(stimulus, Opened):
+            return []
+        number = stimulus.connection
+        said.set()
+        first = [Send(number, [Frame(place, batch)]) for place, batch in enumerate(batches[:200], 1)]
+        more = [Frame(place, batch) for place, batch in enumerate(batches[200:], 201)]
+        pings = [Frame(0, Ping(place)) for place in range(3)]
+        first[0] = Send(number, [Frame(1, batches[0]), pings[0]])
+        return [*first, Send(number, [*more, pings[1]]), Send(number, [pings[2], Frame(301, batches[0])])]
+
+    machine = Script(answer)
+    async with running(machine) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
+        await said.wait()
+        await machine.wait_for(Writable)
+        decoder = FrameDecoder()
+        frames: list[Frame] = []
+        async with asyncio.timeout(60):
+            while len(frames) < 304:
+                frames += decoder.feed(await reader.read(65_536))
+        sequences = [frame.sequence for frame in frames]
+        assert [each.body.number for each in frames if isinstance(each.body, Ping)] == [0, 1, 2]
+        assert max(place for place, each in enumerate(sequences) if each == 0) < 200
+        assert [each for each in sequences if each] == list(range(1, 302))
+        await machine.wait_for(Writable, 2)
+        writable = [each.writable for each in machine.inputs if isinstance(each, Writable)]
+        assert writable == [False, True] * (len(writable) // 2)
+        writer.close()
+
+
+async def test_what_has_not_been_written_yet_goes_before_the_end() -> None:
+    record = encode_record({"text": "x" * 100_000}, 0)
+    frames = [Frame(number, PublicationBatch.of("p", [number], [record])) for number in range(1, 101)]
+
+    def answer(stimulus: Input) -> list[Effect]:
+        if isinstance(stimulus, Opened):
+            return [Send(stimulus.connection, frames), Close(stimulus.connection, "enough")]
+        return []
+
+    async with running(Script(answer)) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        decoder = FrameDecoder()
+        found: list[Frame] = []
+        async with asyncio.timeout(60):
+            while data := await reader.read(1 << 20):
+                found += decoder.feed(data)
+        assert [frame.sequence for frame in found] == list(range(1, 101))
+        writer.close()

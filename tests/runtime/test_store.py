@@ -91,6 +91,18 @@ def test_the_highest_sequence_and_the_acknowledged_offset_never_go_back(tmp_path
 
 
 @pytest.mark.parametrize(
+    "sequences", [[-(2**63)], [-(2**63), 1 - 2**63], [2**63 - 2, 2**63 - 1], [2**63 - 1, 0]]
+)
+def test_sequences_at_the_ends_of_64_bits_are_read_as_columns(tmp_path: Path, sequences: list[int]) -> None:
+    with opened(tmp_path) as store:
+        written = [LogRow("p", sequence, b"x") for sequence in [7, *sequences]]
+        store.apply([CREATE, AppendRows("orders", 0, written, 0)])
+        found = store.read_packed("orders", 1, None, 10_000)
+    assert found is not None
+    assert [sequence for _, sequence, _ in found[1].checked().rows()] == sequences
+
+
+@pytest.mark.parametrize(
     ("first", "last", "bytes_max", "offsets"),
     [
         (0, None, 1000, [1, 2, 3, 4]),

@@ -18,13 +18,13 @@ from braid.protocol.log import (
     DeleteLog,
     DropRows,
     LogRow,
-    MemoryStore,
     Retention,
     StoreOperation,
     StoreState,
     Sweep,
     SweptLog,
 )
+from braid.protocol.memory_store import MemoryStore
 from braid.runtime.store import SqliteStore, StoreThread
 
 if TYPE_CHECKING:

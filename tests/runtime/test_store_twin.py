@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,12 +23,13 @@ from braid.protocol.log import (
     ForgetPublishers,
     KeepNeighbour,
     KeepSecret,
+    KeepStanding,
     LogRow,
-    MemoryStore,
     PinRows,
     Retention,
     StoreOperation,
 )
+from braid.protocol.memory_store import MemoryStore
 from braid.runtime.store import SqliteStore
 
 # Appends and acknowledgements come more often than the rest, or logs would stay empty.
@@ -39,6 +42,7 @@ KINDS = (
     "drop",
     "delete",
     "keep",
+    "standing",
     "forget",
     "epoch",
     "pin",
@@ -121,8 +125,21 @@ class TwinStores(RuleBasedStateMachine):
                 return BeginEpoch(name, data.draw(st.sampled_from(["A-1", "A-2", "A-3"])))
             case "keep":
                 return KeepNeighbour(
-                    name, *data.draw(st.sampled_from([("h:1",), ("h:2", "key"), ("", "other", "h:3")]))
+                    name,
+                    *data.draw(
+                        st.sampled_from(
+                            [
+                                ("h:1",),
+                                ("h:2", "key"),
+                                ("", "other", "h:3"),
+                                ("h:4", "", "", 2, ("h:1", "h:2")),
+                            ]
+                        )
+                    ),
                 )
+            case "standing":
+                neighbours = data.draw(st.sampled_from([(), (("B", "h:1"),), (("B", "h:1"), ("C", "h:2"))]))
+                return KeepStanding(name, data.draw(st.integers(1, 3)), "key", neighbours)
             case "forget":
                 return ForgetNeighbour(name)
         some = data.draw(rows)
@@ -139,6 +156,25 @@ class TwinStores(RuleBasedStateMachine):
         assert answer(self.disk, name, first, last, bytes_max) == answer(
             self.memory, name, first, last, bytes_max
         )
+
+    @rule(
+        name=names,
+        first=st.integers(-1, 20),
+        last=st.none() | st.integers(-1, 20) | st.just(2**70),
+        bytes_max=st.sampled_from([0, 1, 20, 30, 40, 10**6]),
+    )
+    def read_packed(self, name: str, first: int, last: int | None, bytes_max: int) -> None:
+        expected = answer(self.memory, name, first, last, bytes_max)
+        if isinstance(expected, str):
+            with pytest.raises(StoreError, match=re.escape(expected)):
+                self.disk.read_packed(name, first, last, bytes_max)
+            return
+        found = self.disk.read_packed(name, first, last, bytes_max)
+        rows = [] if found is None else [*enumerate(found[1].checked().rows(), found[0])]
+        wanted = [(offset, (row.publisher, row.sequence, row.record)) for offset, row in expected]
+        # It may stop earlier, but not before the first.
+        assert rows == wanted[: len(rows)]
+        assert bool(rows) == bool(wanted)
 
     @rule(now_us=times, rows_max=st.integers(0, 5) | st.just(1000))
     def sweep(self, now_us: int, rows_max: int) -> None:
@@ -176,6 +212,6 @@ def answer(
         return str(problem)
 
 
-TestTwinStores = TwinStores.TestCase
+TestTwinStores = pytest.mark.timeout(1200)(TwinStores.TestCase)  # a minute or two of disk work
 # Each run opens files and waits for the disk, so half as many as usual.
 TestTwinStores.settings = settings(stateful_step_count=30, max_examples=max(1, settings().max_examples // 2))

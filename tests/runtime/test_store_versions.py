@@ -13,6 +13,7 @@ from braid.protocol.log import (
     EndLink,
     ForgetNeighbour,
     KeepNeighbour,
+    KeepStanding,
     LogRow,
     Pin,
     PinRows,
@@ -64,6 +65,15 @@ VERSION_1 = """
     PRAGMA user_version = 1;
 """
 
+# What version 5 has added.
+BEFORE_5 = """
+    ALTER TABLE logs DROP COLUMN copies;
+    ALTER TABLE logs DROP COLUMN origin;
+    ALTER TABLE neighbours DROP COLUMN epoch;
+    ALTER TABLE neighbours DROP COLUMN former;
+    DROP TABLE standing;
+"""
+
 
 def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
@@ -93,7 +103,7 @@ def test_a_file_of_version_2_gets_ids_and_pins(tmp_path: Path) -> None:
         store.apply([CreateLog("alice/log", "alice", "TRUE", "block", 7)])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
         connection.executescript(
-            "DROP TABLE ended_links;"
+            f"{BEFORE_5} DROP TABLE ended_links;"
             "DROP TABLE pins; ALTER TABLE logs DROP COLUMN id; ALTER TABLE logs DROP COLUMN shard;"
             " ALTER TABLE logs DROP COLUMN shards; PRAGMA user_version = 2;"
         )
@@ -107,7 +117,7 @@ def test_a_file_of_version_3_gets_links_that_operations_have_ended(tmp_path: Pat
     with closing(SqliteStore(tmp_path, retention=Retention())) as store:
         store.apply([KeepNeighbour("B", "h:1")])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
-        connection.executescript("DROP TABLE ended_links; PRAGMA user_version = 3;")
+        connection.executescript(f"{BEFORE_5} DROP TABLE ended_links; PRAGMA user_version = 3;")
     ended = EndLink("B", 7, "C", "h:2", ("h:1", "h:3"))
     with closing(SqliteStore(tmp_path, retention=Retention())) as store:
         store.apply([ForgetNeighbour("B"), ended])
@@ -116,3 +126,21 @@ def test_a_file_of_version_3_gets_links_that_operations_have_ended(tmp_path: Pat
         assert store.state().ended == (ended,)
         store.apply([KeepNeighbour("B", "h:1")])
         assert store.state().ended == ()
+
+
+def test_a_file_of_version_4_gets_names_that_have_gone_to_other_processes(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        store.apply([KeepNeighbour("B", "h:1", "key", "h:1")])
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        connection.executescript(f"{BEFORE_5} PRAGMA user_version = 4;")
+    standing = KeepStanding("F", 3, "secret", (("B", "h:1"), ("C", "[::1]:2")))
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        assert store.state().neighbours == (("B", "h:1"),)
+        assert (store.state().replaced, store.state().standing) == ((), None)
+        store.apply([KeepNeighbour("B", "h:2", "key", "h:2", 2, ("h:1", "h:0")), standing])
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        assert store.state().replaced == (("B", 2, ("h:1", "h:0")),)
+        assert store.state().standing == standing
+        store.apply([KeepNeighbour("B", "h:2", "key", "h:2"), KeepStanding("F", 4, "another")])
+        assert store.state().replaced == ()
+        assert store.state().standing == KeepStanding("F", 4, "another")

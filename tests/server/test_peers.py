@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import braid
+from braid.cli.connection_options import Door
+from braid.cli.overlay_crawl import crawl
+from braid.cli.overlay_live import LiveNetwork
 from braid.p2p.dht.messages import (
     Confirmed,
     Goodbye,
@@ -24,6 +27,7 @@ from braid.p2p.dht.messages import (
 from braid.p2p.dmm.messages import Beacon, Content, Entry, Find, Multicast, Update
 from braid.protocol import Frame, encode_frames
 from braid.protocol.datagrams import PEER_VERSION, Datagram, PeerHello
+from braid.reconfiguration import OverlayTree, Shift
 from braid.server import peer_settings
 from tests.runtime.certificates import Authority
 
@@ -110,6 +114,20 @@ async def test_clients_of_peers_get_what_they_ask_for(dht: str) -> None:
                 await subscription.get(0.3)
 
 
+async def test_an_answer_means_installed() -> None:
+    """What is published right after the answer, anywhere and only once, arrives."""
+    async with AsyncExitStack() as stack:
+        peers = Peers(stack)
+        await peers.add(5)
+        clients = [await peers.client(each) for each in peers.all]
+        for turn in range(6):
+            reader = clients[turn % 5]
+            wanted = await reader.subscribe(f"turn = {turn} AND price >= 0")
+            for number, client in enumerate(clients):
+                await client.publish({"turn": turn, "price": number})
+            assert sorted(await prices(wanted, 5)) == list(range(5))
+
+
 async def test_ids_bodies_and_ranges_cross_as_they_are() -> None:
     async with AsyncExitStack() as stack:
         peers = Peers(stack)
@@ -139,6 +157,16 @@ async def test_what_peers_do_not_offer_is_refused_with_a_sentence() -> None:
             client.replay("log")
         with pytest.raises(braid.RequestRefusedError, match="peers do not offer durable subscriptions"):
             await client.drop_durable("log")
+        with pytest.raises(braid.RequestRefusedError, match="peers do not offer replays"):
+            client.replay_records("log")
+        with pytest.raises(braid.RequestRefusedError, match="peers do not offer durable subscriptions"):
+            await client.create_durable("log", "TRUE")
+        with pytest.raises(braid.RequestRefusedError, match="peers do not offer durable subscriptions"):
+            await client.log_status("log")
+        with pytest.raises(braid.RequestRefusedError, match="peers do not offer durable subscriptions"):
+            await client.acknowledge_log("log", 1)
+        with pytest.raises(braid.RequestRefusedError, match="peers do not offer durable subscriptions"):
+            await client.pin_log("log", "reader", 1)
         with pytest.raises(braid.RequestRefusedError, match="peers do not offer acknowledged delivery"):
             await client.publish({"price": 1}, delivery="acknowledged")
         with pytest.raises(braid.RequestRefusedError, match="peers do not offer an order"):
@@ -181,6 +209,31 @@ async def test_a_peer_of_another_schema_is_refused_and_says_so(tmp_path: Path) -
             await other.refused.wait()
         assert "all peers of a network have the schema that it began with" in other.why_not_ready()
         assert not other.ready
+
+
+async def test_a_broker_is_no_peer_and_a_peer_that_asks_it_says_so() -> None:
+    async with AsyncExitStack() as stack:
+        settings = {"broker": {"broker_id": "A"}, "listener": {"listen": "127.0.0.1:0"}}
+        broker = await stack.enter_async_context(braid.serve(settings))
+        address = broker.address.removeprefix("braid://")
+        peer = await stack.enter_async_context(braid.serve_peer(QUICK, bootstrap=[address]))
+        async with asyncio.timeout(WAIT_S):
+            await peer.refused.wait()
+        assert "does not answer as a peer does; perhaps it is a broker" in peer.why_not_ready()
+
+
+async def test_a_bootstrap_address_says_whether_there_is_tls(tmp_path: Path) -> None:
+    with pytest.raises(braid.ConfigurationError, match=r"means with TLS, but this peer has no certificate"):
+        await braid.serve_peer(QUICK, bootstrap=["braids+p2p://127.0.0.1:7000"])
+    authority = Authority(tmp_path)
+    files = authority.issue("peers.example")
+    tls = {
+        "certificate": str(files.certificate),
+        "key": str(files.key),
+        "authority": str(authority.certificate),
+    }
+    with pytest.raises(braid.ConfigurationError, match=r"means without TLS, but this peer has a certificate"):
+        await braid.serve_peer({**QUICK, "tls": tls}, bootstrap=["braid+p2p://127.0.0.1:7000"])
 
 
 async def test_who_may_be_a_peer_the_access_file_says(tmp_path: Path) -> None:
@@ -271,10 +324,13 @@ class BothWorlds:
         self.peers = Peers(stack)
         self.brokers: list[Broker] = []
 
-    async def broker(self, broker_id: str, *, gateway: bool = False, **crossing: Any) -> Broker:
+    async def broker(
+        self, broker_id: str, *, gateway: bool = False, strategy: str = "S0", **crossing: Any
+    ) -> Broker:
         source: dict[str, dict[str, Any]] = {
             "broker": {
                 "broker_id": broker_id,
+                "strategy": strategy,
                 "neighbours": [self.brokers[-1].address] if self.brokers else [],
             },
             "listener": {"listen": "127.0.0.1:0"},
@@ -301,6 +357,25 @@ async def ids_until(subscription: braid.Subscription, last: int) -> list[tuple[s
             found.append((each.publisher, each.epoch, each.sequence, int(each["price"])))
         if len({price for *_, price in found}) >= last:
             wait_s = 0.7
+
+
+async def test_a_network_with_a_gateway_is_whole_and_its_tree_can_be_changed() -> None:
+    """Peers are a neighbour of their gateway; they have no address, no place in plans, and no shortcuts."""
+    async with AsyncExitStack() as stack:
+        worlds = BothWorlds(stack)
+        await worlds.peers.add()
+        broker_a = await worlds.broker("A", strategy="SB")
+        await worlds.broker("B", gateway=True, strategy="SB")
+        broker_c = await worlds.broker("C", strategy="SB")
+        live = LiveNetwork(broker_c.address, Door(timeout_s=WAIT_S))
+        tree = await live.whole_tree(WAIT_S)
+        assert tree == OverlayTree([("A", "B"), ("B", "C")])
+        network = await crawl(broker_a.address, Door(timeout_s=WAIT_S))
+        assert [report.broker for report in network.reports if report.gateway] == ["B"]
+        assert network.complete
+        for step in (Shift("C", "B", "A"), Shift("C", "A", "B"), Shift("A", "B", "C")):
+            await live.do(step)
+        assert await live.whole_tree(WAIT_S) == OverlayTree([("A", "C"), ("B", "C")])
 
 
 async def test_two_gateways_make_neither_a_loop_nor_a_duplicate() -> None:
@@ -360,6 +435,29 @@ async def test_a_gateway_lets_cross_what_it_is_told_to() -> None:
         found = {each[3] for each in await ids_until(peers, 3)}
         assert found == {2, 3, 300}
         assert {each[3] for each in await ids_until(brokers, 3)} == {1, 2, 3}
+
+
+async def test_a_gateway_asks_brokers_for_what_peers_want_and_no_more() -> None:
+    """From the answer of a subscription on, wherever it was asked; also for what was there before it."""
+    async with AsyncExitStack() as stack:
+        world = BothWorlds(stack)
+        peers = await world.peers.add(3)
+        readers = [await world.peers.client(each) for each in peers]
+        early = await readers[0].subscribe("price BETWEEN 100 AND 200")
+        far = await world.broker("A")
+        gateway = await world.broker("B", gateway=True)
+        writer, here = await world.peers.client(far), await world.peers.client(gateway)
+        await delivered_at_last(writer, early, 150)
+        sent = (await here.ask("peer"))["to_peers"]
+        for number, reader in enumerate(readers):
+            late = await reader.subscribe(f"price = {number}")
+            for price in (number, number + 50, 300):
+                await writer.publish({"price": price})
+            assert await prices(late, 1) == [number]
+            await late.close()
+        await writer.publish({"price": 160})
+        assert await prices(early, 1) == [160]
+        assert (await here.ask("peer"))["to_peers"] == sent + len(readers) + 1
 
 
 async def test_a_lying_peer_harms_nobody() -> None:

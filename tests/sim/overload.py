@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from braid.broker.parties import Party
 
-__all__ = ["Circle", "RandomTree", "left_over"]
+__all__ = ["Circle", "RandomTree", "Star", "left_over"]
 
 # No review of soft links within a run: they stay as the test has made them.
 NEVER_US = 3_600_000_000
@@ -139,6 +139,37 @@ class Circle(_Overload):
     ) -> Iterator[tuple[int, dict[str, object]]]:
         for number in range(self.count):
             yield begin_us + number * 1_000_000 // rate, {"n": number, "pad": "x" * body_bytes}
+
+
+class Star(_Overload):
+    """Four brokers around H, each with a reader of everything, two of them with a writer; the uplink of each
+    is full for as long as they publish and for minutes after."""
+
+    def __init__(self, *, acknowledged: bool, rate: int, seconds: int, uplink_messages_per_s: int) -> None:
+        self.world = world = World(1, link=LinkModel(5000))
+        world.checkers.ordered = False
+        node = NodeModel(uplink_messages_per_s=uplink_messages_per_s)
+        settings = self._settings("S0", 256 * 1024, NEVER_US, 8)
+        add_tree(world, {"H": None, **dict.fromkeys("ABCD", "H")}, node=node, **settings)
+        world.run_for(seconds=3)
+        for name in "ABCD":
+            world.attach(Station(f"reader-{name}", name, subscriptions=[("1", "TRUE")]))
+        world.run_for(seconds=2)
+        self.published = 2 * rate * seconds
+        self.writers = [
+            world.attach(
+                Station(
+                    f"writer-{name}",
+                    name,
+                    acknowledged=acknowledged,
+                    publications=[
+                        (world.now_us + place + number * 1_000_000 // rate, {"n": number, "pad": "x" * 200})
+                        for number in range(1, rate * seconds + 1)
+                    ],
+                )
+            )
+            for place, name in enumerate("AB")
+        ]
 
 
 class RandomTree(_Overload):

@@ -51,6 +51,7 @@ class Crossing:
         writers: str = "IJKXMY",
         window_bytes: int = QUEUE_BYTES,
         period_us: int = 700,
+        how: str = "three-phase",
     ) -> None:
         self.run = run = ShiftWorld(
             seed,
@@ -58,6 +59,7 @@ class Crossing:
             latency_us=LATENCY_US,
             slow=slow,
             link=ChannelSettings(window_bytes=window_bytes),
+            how=how,
         )
         self.world: World = run.world
         self._faulty = False

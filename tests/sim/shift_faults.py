@@ -23,6 +23,7 @@ STAGES = {
     "J": ("prepared", "flushed", "committed", "resumed"),
     "K": ("flushed", "committed", "resumed"),
 }
+WAYS = ("three-phase", "precopy")
 DOWN_US = 600_000
 # Longer than an operation may take, so that those who wait for others give up.
 LONG_US = 3 * OPERATION_US_MAX
@@ -39,14 +40,17 @@ class Case(NamedTuple):
     subject: str
     """A broker, or two."""
 
+    how: str = "three-phase"
+
     def __str__(self) -> str:
-        return f"{self.fault} {self.subject} when {self.broker} is {self.stage}"
+        return f"{self.fault} {self.subject} when {self.broker} is {self.stage}, {self.how}"
 
 
 CASES = [
-    Case(stage, broker, fault, subject)
+    Case(stage, broker, fault, subject, how)
+    for how in WAYS
     for broker, stages in STAGES.items()
-    for stage in stages
+    for stage in ((*(("copying",) if how == "precopy" else ()), *stages))
     for fault, subjects in {
         "crash": PATH,
         "lose": ("IJ", "JK", "IK"),
@@ -60,7 +64,14 @@ CASES = [
 class ShiftFault:
     """One run: a SHIFT amid publications, and something that goes wrong in the middle of it."""
 
-    def __init__(self, case: Case, seed: int = 0, *, acknowledged: bool = True, busy: bool = False) -> None:
+    def __init__(
+        self,
+        case: Case,
+        seed: int = 0,
+        *,
+        acknowledged: bool = True,
+        busy: bool = False,
+    ) -> None:
         """`busy`: publications follow each other ten times as quickly, and links are slow."""
         self.case = case
         self.struck_us: int | None = None
@@ -72,6 +83,7 @@ class ShiftFault:
             latency_us=10_000 if busy else 1_000,
             until_us=3_800_000 if busy else 4_200_000,
             period_us=(200, 400, 600) if busy else (1_000, 4_000, 7_000),
+            how=case.how,
         )
         filters = ["price > 30", "price BETWEEN 20 AND 70", "kind = 'x'", "price > 60 AND kind = 'x'", "TRUE"]
         for number, name in enumerate(run.names):
@@ -132,7 +144,7 @@ class ShiftFault:
 def main() -> int:
     """Run all cases, or those whose names contain a word."""
     word = sys.argv[1] if len(sys.argv) > 1 else ""
-    counts: dict[tuple[str, str, str], int] = {}
+    counts: dict[tuple[str, str, str, str], int] = {}
     failed = []
     for case in CASES:
         if word not in str(case):
@@ -142,14 +154,14 @@ def main() -> int:
             tree = run.go()
             if run.struck_us is None:
                 raise AssertionError("nothing went wrong: the stage never came")
-            kind = (case.stage, case.broker, case.fault)
+            kind = (case.how, case.stage, case.broker, case.fault)
             counts[kind] = counts.get(kind, 0) + 1
             print(f"{case}: {tree} tree", flush=True)
         except Exception as error:  # each is told, and the others are run all the same
             failed.append(case)
             print(f"{case}: FAILED {type(error).__name__}: {str(error)[:600]}", flush=True)
     print(
-        f"{len(failed)} of {len(CASES)} failed; {len(counts)} kinds of (stage, broker, fault) were run, "
+        f"{len(failed)} of {len(CASES)} failed; {len(counts)} kinds of (way, stage, broker, fault) were run, "
         f"each at least {min(counts.values(), default=0)} times"
     )
     return 1 if failed else 0

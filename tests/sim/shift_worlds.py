@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from braid.language import Filter
 from braid.reconfiguration import OverlayTree, Shift
-from braid.sim import LinkModel, Station, World
+from braid.sim import LinkModel, NodeModel, Station, World
 from tests.sim.brokers import broker
 from tests.sim.operator_station import OperatorStation
 
@@ -61,8 +61,13 @@ class ShiftWorld:
         slow: str = "",
         until_us: int = 12_000_000,
         period_us: Sequence[int] = (300, 2_000, 9_000),
+        how: str = "",
+        node: NodeModel | None = None,
+        directory: bool = False,
         **settings: Any,
     ) -> None:
+        self.how = how
+        """How operations are done; as brokers like it if it is empty."""
         self.chance = chance = random.Random(f"shift world/{seed}")
         latency_us = latency_us or chance.choice([100, 1_000, 20_000])
         self.world = World(
@@ -72,6 +77,8 @@ class ShiftWorld:
             latency_us=lambda *ends: latency_us * (10 if slow and set(ends) == set(slow) else 1),
             validate_us=19_997,
         )
+        if directory:
+            self.world.add_directory()
         self.world.checkers.ordered = strategy == "S0"
         self._until_us = until_us
         self._period_us = period_us
@@ -83,7 +90,9 @@ class ShiftWorld:
         settings = {"strategy": strategy, "operation_us_max": OPERATION_US_MAX, **settings}
         dialled = {name: [other for each, other in links if each == name] for name in self.names}
         for name in self.names:
-            self.world.add(name, broker(name, dialled[name], **settings), store=True)
+            self.world.add(
+                name, broker(name, dialled[name], **settings), store=True, node=node or NodeModel()
+            )
         self.world.run_for(seconds=2)
         self.stations: list[Station] = []
         self.publishers: set[str] = set()
@@ -155,6 +164,8 @@ class ShiftWorld:
     def shift(self, moving: str, old: str, new: str, **more: str) -> dict[str, Any]:
         """Have a broker moved, and wait for the answer."""
         operator = self.operators[moving]
+        if self.how:
+            more = {"by": self.how, **more}
         request = operator.shift(moving, old, new, **more)
         self.wait(lambda: request in operator.answers)
         answer = operator.answers.get(request, {})

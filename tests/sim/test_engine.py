@@ -160,7 +160,9 @@ def test_nobody_answers_where_nobody_is() -> None:
     toy = Toy("nobody")
     world.add("toy", lambda birth: toy)
     world.run_until(10_000)
-    assert [stimulus for _, stimulus in toy.happened] == [Closed(None, "nobody listens at nobody", "nobody")]
+    assert [stimulus for _, stimulus in toy.happened] == [
+        Closed(None, "no machine listens at nobody", "nobody")
+    ]
 
 
 def test_latency_may_depend_on_the_pair() -> None:
@@ -412,7 +414,7 @@ def test_names_are_unlike_and_known() -> None:
     world.add("toy", lambda birth: Toy())
     with pytest.raises(ConfigurationError, match="already"):
         world.add("toy", lambda birth: Toy())
-    with pytest.raises(ConfigurationError, match="nobody called 'other'"):
+    with pytest.raises(ConfigurationError, match="no machine called 'other'"):
         world.partition("toy", "other")
     with pytest.raises(ConfigurationError, match="both sides"):
         world.partition("toy", ["toy"])

@@ -79,6 +79,17 @@ def test_nobody_connects_through_a_hole(two: Two) -> None:
     mend()
 
 
+def test_who_dials_hears_that_a_connection_broke_before_it_was_made() -> None:
+    world = World(1, link=LinkModel(10_000))
+    left, right = Toy(), Toy("left")
+    world.add("left", lambda birth: left)
+    world.add("right", lambda birth: right)
+    world.run_until(15_000)  # it is there at one end
+    assert world.lose("right", "left") == 1
+    world.run_until(100_000)
+    assert "broke while it was made" in right.closed()[-1][1]
+
+
 def test_a_frozen_machine_does_everything_later_and_in_order(two: Two) -> None:
     two.world.freeze("left", 500_000)
     two.send(2)

@@ -158,11 +158,11 @@ def asks_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a new connection, logs are not asked for again."""
     introduce: Callable[..., Any] = Requests.introduce
 
-    def terse(requests: Requests) -> None:
+    def terse(requests: Requests, *, durables: bool = True) -> None:
         with monkeypatch.context() as patch:
             interests = [each for each in requests._inbox.interests() if not each.confirmed]
             patch.setattr(requests._inbox, "interests", lambda: interests)
-            introduce(requests)
+            introduce(requests, durables=durables)
 
     monkeypatch.setattr(Requests, "introduce", terse)
 

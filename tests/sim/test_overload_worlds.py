@@ -14,7 +14,7 @@ import pytest
 
 from braid.protocol import Channel
 from braid.protocol.incoming import Incoming
-from tests.sim.overload import Circle, RandomTree, left_over
+from tests.sim.overload import Circle, RandomTree, Star, left_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +54,17 @@ def test_large_bodies_do_not_stop_a_circle_with_large_queues(acknowledged: bool)
     )
     circle.run(120)
     circle.require()
+
+
+@DELIVERIES
+def test_a_full_uplink_ends_no_connection(acknowledged: bool) -> None:
+    """Minutes of publications wait at H; heartbeats and acknowledgements do not wait behind them."""
+    star = Star(acknowledged=acknowledged, rate=20, seconds=30, uplink_messages_per_s=20)
+    star.run(300)
+    star.require()
+    for name in "HABCD":
+        counters = star.world.machine(name).snapshot().counters
+        assert (counters.stalled, counters.resent_frames, counters.dropped) == (0, 0, 0)
 
 
 def kinds_of_trees() -> Iterator[ParameterSet]:

@@ -21,7 +21,8 @@ from braid.broker.subscriptions import Subscriptions
 from braid.broker.turn import Turn
 from braid.protocol import Channel, PublicationBatch, log
 from braid.protocol.duplicates import DuplicateFilter
-from braid.protocol.log import KeepNeighbour, MemoryStore
+from braid.protocol.log import KeepNeighbour
+from braid.protocol.memory_store import MemoryStore
 from braid.sim import Station, World
 from tests.broker.fault_run import run_with_faults
 from tests.sim.brokers import broker

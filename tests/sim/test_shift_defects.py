@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from braid.broker.copying import Copying
 from braid.broker.fair_queue import FairQueue
 from braid.broker.operations import Changing
 from braid.broker.reconfigurations import Reconfigurations
@@ -60,10 +61,10 @@ def test_a_planted_defect_is_found(
 def moved_entries_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What the broker before takes back is forgotten until it is told anew over the new link."""
 
-    def forget(self: Reconfigurations, link: Link, message: Unsubscribe) -> None:
-        self._unsubscribe(link, message)
+    def forget(self: Copying, link: Link, message: Unsubscribe) -> None:
+        self._words.unsubscribe_link(link, message)
 
-    patch.setattr(Reconfigurations, "unsubscribed", forget)
+    patch.setattr(Copying, "unsubscribed", forget)
 
 
 def new_link_is_slow() -> Crossing:

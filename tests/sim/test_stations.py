@@ -156,7 +156,7 @@ def test_a_capped_uplink_makes_publications_wait_in_the_broker() -> None:
 def test_stations_need_a_broker_and_one_world() -> None:
     world = World(1)
     add_tree(world, {"A": None})
-    with pytest.raises(ConfigurationError, match="nobody called 'Z'"):
+    with pytest.raises(ConfigurationError, match="no machine called 'Z'"):
         world.attach(Station("reader", "Z"))
     station = world.attach(Station("other", "A"))
     with pytest.raises(ConfigurationError, match="already"):

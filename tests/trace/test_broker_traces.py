@@ -175,7 +175,9 @@ def test_a_link_that_breaks_and_comes_back_is_a_fault(tmp_path: Path) -> None:
             b.process.kill()
             b.process.wait()
             a.wait_for("connection closed.*party=B")
-        with running_broker("B", "--neighbor", a.address) as b:
+        # It keeps nothing on disk, so it is known by where it is.
+        place = ("--listen", b.address.removeprefix("braid://"))
+        with running_broker("B", "--neighbor", a.address, *place) as b:
             b.wait_for("link up")
     faults = rows(directory, "fault", "fault", "subject")
     assert faults[:2] == [("link lost", "A B"), ("link regained", "A B")]

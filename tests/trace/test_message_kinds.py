@@ -36,6 +36,9 @@ PRICED = {
     "avoid_shortcuts",
     "shortcuts_avoided",
     "use_shortcuts",
+    "exchange_request",
+    "exchange_turn",
+    "exchange_end",
 }
 
 

@@ -1,0 +1,79 @@
+"""Pages of results: they say what the rows say, and those in the documents are up to date."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from braid.pipeline.experiments.registry import papers, registered
+from braid.pipeline.experiments.results_pages import rows_file, table_of, write_pages
+
+ROOT = Path(__file__).parents[2]
+
+
+def row(metric: str, paper_value: float | None, measured: float, **labels: object) -> dict[str, object]:
+    ratio = measured / paper_value if paper_value else None
+    return {
+        "metric": metric,
+        "labels": labels,
+        "paper_value": paper_value,
+        "measured": measured,
+        "ratio": ratio,
+        "interval": None,
+        "seeds": 1,
+    }
+
+
+def test_what_is_alike_is_said_once() -> None:
+    table = table_of(
+        [row("yield", 0.38, 0.37, strategy="S0", fanout=35), row("yield", 0.5, 0.6, strategy="S1", fanout=35)]
+    )
+    assert table.splitlines() == [
+        "All rows: fanout = 35.",
+        "",
+        "| metric | strategy | paper | measured | ratio |",
+        "| --- | --- | ---: | ---: | ---: |",
+        "| `yield` | S0 | 0.38 | 0.37 | 0.9737 |",
+        "| `yield` | S1 | 0.5 | 0.6 | 1.2 |",
+    ]
+
+
+def test_what_the_paper_does_not_say_is_no_column() -> None:
+    table = table_of([row("cost", None, 12345.6, policy="ci"), row("cost", None, 2.0)])
+    assert table.splitlines() == [
+        "| metric | policy | measured |",
+        "| --- | --- | ---: |",
+        "| `cost` | ci | 12,346 |",
+        "| `cost` | - | 2 |",
+    ]
+
+
+def test_a_long_table_shows_what_the_paper_speaks_of() -> None:
+    rows = [row("hops", 1.0 if n == 7 else None, 2.0, n=n) for n in range(60)]
+    lines = table_of(rows).splitlines()
+    assert [line for line in lines if line.startswith("| `hops`")] == ["| `hops` | 7 | 1 | 2 | 2 |"]
+    assert lines[-1] == "59 more rows are in the file."
+
+
+def test_every_stored_file_of_rows_belongs_to_an_experiment() -> None:
+    known = {
+        rows_file(Path(), experiment, scale).name
+        for experiment in registered().values()
+        for scale in ("quick", "paper")
+    }
+    stored = [
+        path.name
+        for path in (ROOT / "benchmarks").glob("*.json")
+        if isinstance(json.loads(path.read_text()), list)
+    ]
+    assert stored
+    assert [name for name in stored if name not in known] == []
+
+
+@pytest.mark.parametrize("paper", sorted(papers()))
+def test_the_pages_are_those_of_the_stored_rows(paper: str, tmp_path: Path) -> None:
+    write_pages(ROOT / "benchmarks", tmp_path)
+    kept = ROOT / "docs" / "results" / f"{paper}.md"
+    assert kept.read_text() == (tmp_path / f"{paper}.md").read_text(), "make results makes them anew"
