@@ -11,11 +11,17 @@ SOURCES := $(shell find src/braid -name '*.py' 2>/dev/null)
 FAST := $(if $(wildcard $(COMPILED)/.stamp),$(COMPILED),$(VENV))
 FAST_STAMP := $(if $(wildcard $(COMPILED)/.stamp),$(COMPILED)/.stamp,$(VENV)/.stamp-everything)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# The same for what takes a while: a line for each package that is fetched and installed, and errors in full.
+# A comma would end the argument of `call`, so lists of extras are written with $(COMMA).
+COMMA := ,
+PIP_SHOWN = { { $(BIN)/python -m pip --disable-pip-version-check install --progress-bar off $(1) 2>&1; echo "status $$?"; } \
+	| awk '/^status [0-9]+$$/ { status = $$2; next } /^Collecting / { print "  " $$2; fflush(); next } \
+	  /^(Building|Installing) / { print "  " $$1 " ..."; fflush(); next } { kept[++count] = $$0 } \
+	  END { if (status) for (line = 1; line <= count; line++) print kept[line]; exit status }'; }
 # The Spark tests share one worker and the rest go to the other.
 WORKERS ?= 2
-# What `make reproduce` runs, how large, and where it keeps workloads, traces, figures and the report.
-EXPERIMENT ?= multipath
-SCALE ?= paper
+# What `make reproduce` runs (everything unless named), and where it keeps workloads, traces, figures and reports.
+EXPERIMENT ?=
 OUT ?= reproduction
 # What `make reliability` runs: every plan by each strategy with each seed.
 RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large \
@@ -23,7 +29,7 @@ RELIABILITY ?= --plan kills --plan stops --plan holes --plan disks --plan large 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducetable live overload reliability peers sparkkills faultruns shifts hostile docs clean
+.PHONY: help setup demo test soak lint bench benchbroker benchsweep reproduce reproducepaper properties results live overload reliability organising together maintenance peers sparkkills faultruns shifts hostile docs changelog release clean
 
 help: ## show this list
 	@echo "Braid: publish attributes, subscribe with SQL predicates. Targets:"
@@ -32,8 +38,8 @@ help: ## show this list
 setup: $(VENV)/.stamp-core ## make .venv with the braid command in it
 	@echo "ready: $(BIN)/braid"
 
-demo: $(VENV)/.stamp-core ## run the embedded bus on a stock ticker for about 20 seconds
-	@$(BIN)/braid demo
+demo: $(VENV)/.stamp-demo ## a network of twelve brokers learns, changes, loses one and loses nothing; two minutes
+	@$(BIN)/braid demo $(DEMO)
 
 test: $(VENV)/.stamp-everything ## run the tests, Spark's included; `make soak` has the longest ones
 	@echo "testing with $(WORKERS) workers"
@@ -70,13 +76,17 @@ benchsweep: $(FAST_STAMP) ## measure a sweep of simulations on two cores against
 	@mkdir -p benchmarks
 	@$(FAST)/bin/python -m braid_bench.sweep --output benchmarks/sweep.json
 
-reproduce: $(FAST_STAMP) ## run the experiments of the papers at their own sizes, into reproduction/
-	@$(FAST)/bin/braid reproduce $(EXPERIMENT) --scale $(SCALE) --out $(OUT)
+reproduce: $(FAST_STAMP) ## run every experiment of the papers at the quick scale (or EXPERIMENT=multipath), into docs/results/
+	@$(FAST)/bin/python -m braid.pipeline.experiments.results_pages --run quick --out $(OUT) --experiment "$(EXPERIMENT)"
 
-reproducetable: $(FAST_STAMP) ## Table 2 of the multipath paper at its own size, into benchmarks/multipath_table2.json
-	@mkdir -p benchmarks
-	@$(FAST)/bin/braid reproduce multipath.table2 --scale paper --out $(OUT) --json > benchmarks/multipath_table2.json.tmp
-	@mv benchmarks/multipath_table2.json.tmp benchmarks/multipath_table2.json
+reproducepaper: $(FAST_STAMP) ## the same at the papers' own sizes: hours, and it goes on where it was stopped
+	@$(FAST)/bin/python -m braid.pipeline.experiments.results_pages --run paper --out $(OUT) --experiment "$(EXPERIMENT)"
+
+properties: $(FAST_STAMP) ## run every failover protocol against 2,000 scenarios with faults; goes on where it was stopped
+	@$(FAST)/bin/braid reproduce availability.properties --scale paper --out $(OUT)
+
+results: $(VENV)/.stamp-everything ## make the pages of docs/results/ from the rows stored in benchmarks/
+	@$(BIN)/python -m braid.pipeline.experiments.results_pages
 
 live: $(VENV)/.stamp-everything ## compare strategies on twelve brokers while some break, into benchmarks/live.json
 	@mkdir -p benchmarks
@@ -88,8 +98,21 @@ overload: $(VENV)/.stamp-everything ## small queues and too many publications on
 reliability: $(VENV)/.stamp-everything ## half an hour of kills, stops, holes, lost and full disks; fails if anything is lost or doubled
 	@$(BIN)/python -m tests.reliability.run --seconds 30 --brokers 7 --clients 20 $(RELIABILITY)
 
-shifts: $(VENV)/.stamp-everything ## a SHIFT with a crash, a lost link or a delay at every step; minutes
+maintenance: $(VENV)/.stamp-everything ## twelve brokers under load: one is patched, one moves, the whole tree is made another one; half an hour
+	@$(BIN)/python -m tests.reliability.run --plan maintenance --seconds 24 --brokers 12 --clients 24 --rate 1100 \
+		--filters 2000 --move-by delta --strategy S0 --strategy S2 --seed 1 --seed 2 --seed 3
+
+shifts: $(VENV)/.stamp-everything ## a SHIFT, and a delta-move, with a crash, a lost link or a delay at every step; many minutes
 	@$(BIN)/python -m tests.sim.shift_faults
+	@$(BIN)/python -m tests.sim.delta_faults
+
+together: $(VENV)/.stamp-everything ## everything at once for twenty minutes: self-organising, plans, kill -9, peers, Spark; nothing lost
+	@$(BIN)/python -m tests.reliability.run --plan together --strategy SB --seconds 1200 --brokers 12 --clients 24 \
+		--rate 200 $(TOGETHER)
+
+organising: $(VENV)/.stamp-everything ## sixteen brokers make themselves a cheaper tree while interest moves, with a picture; ten minutes
+	@mkdir -p build
+	@$(BIN)/python -m tests.reliability.organising --picture build/organising.png $(ORGANISING)
 
 peers: $(VENV)/.stamp-everything ## fifty real peers, ten of them killed at once; then a run that drops 0.1 % of messages
 	@$(BIN)/python -m tests.reliability.peers --peers 50 --processes 5
@@ -105,9 +128,18 @@ hostile: $(VENV)/.stamp-everything ## attack brokers, and print what each attack
 	@$(BIN)/python -m tests.hostile.run
 	@$(BIN)/python -m tests.hostile.table
 
-docs: $(VENV)/.stamp-everything ## run every example in the README and the docs
-	@echo "running the examples in README.md and docs/"
-	@$(BIN)/python -m pytest tests/docs
+docs: $(VENV)/.stamp-everything ## make the site of all documents, with no warning, into site/ (`make test` runs its examples)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file website/mkdocs.yml
+	@echo "open site/index.html"
+
+changelog: $(VENV)/.stamp-everything ## show what the next release has to say, from newsfragments/
+	@$(BIN)/python -m towncrier build --draft --version "$$($(BIN)/python -c 'from importlib.metadata import version; print(version("braid-pubsub"))')"
+
+release: $(VENV)/.stamp-everything ## build the wheels and source distributions of both packages into dist/, and look at them
+	@rm -rf dist
+	@$(BIN)/python -m build --quiet --no-isolation --outdir dist .
+	@$(BIN)/python -m build --quiet --no-isolation --outdir dist benchmarks
+	@ls -l dist
 
 clean: ## remove the environment, caches and build products
 	@rm -rf $(VENV) $(COMPILED) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -120,18 +152,23 @@ clean: ## remove the environment, caches and build products
 
 $(VENV)/.stamp-core: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
 	@echo "installing braid and its benchmarks"
-	@$(PIP) --editable . --editable benchmarks
+	@$(call PIP_SHOWN,--editable . --editable benchmarks)
 	@touch $@
+
+$(VENV)/.stamp-demo: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing braid, its dashboard and Spark (a minute or two, about 900 MB)"
+	@$(call PIP_SHOWN,--editable '.[demo]' --editable benchmarks)
+	@touch $(VENV)/.stamp-core $@
 
 $(VENV)/.stamp-bench: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
 	@echo "installing braid, its benchmarks and their rivals"
-	@$(PIP) --editable '.[network]' --editable 'benchmarks[rivals]'
+	@$(call PIP_SHOWN,--editable '.[network]' --editable 'benchmarks[rivals]')
 	@touch $(VENV)/.stamp-core $@
 
 $(VENV)/.stamp-everything: pyproject.toml benchmarks/pyproject.toml $(VENV)/.stamp-venv
 	@echo "installing braid with Spark, benchmarks and development tools (a minute or two, about 1.2 GB)"
-	@$(PIP) --editable '.[spark,dev]' --editable 'benchmarks[rivals]'
-	@touch $(VENV)/.stamp-core $(VENV)/.stamp-bench $@
+	@$(call PIP_SHOWN,--editable '.[spark$(COMMA)dev]' --editable 'benchmarks[rivals]')
+	@touch $(VENV)/.stamp-core $(VENV)/.stamp-bench $(VENV)/.stamp-demo $@
 
 # The compiled build is a copy of the package, so it is made again whenever the source has changed. Its
 # environment has no other packages of its own: it finds those of the other environment behind it.
