@@ -11,6 +11,7 @@ from braid.broker.access import AccessPolicy, Grant, Limits, Principal
 from braid.protocol import Frame, PublicationBatch, encode_frames, encode_record
 from braid.protocol.limits import FRAME_BYTES_MAX, HEAD_ROOM, carried_bytes
 from braid.protocol.messages import (
+    Advertise,
     Ask,
     Done,
     Failed,
@@ -18,6 +19,7 @@ from braid.protocol.messages import (
     Replay,
     Subscribe,
     SubscribeDurable,
+    Unsubscribe,
     Welcome,
 )
 from braid.routing.surroundings import Place
@@ -341,19 +343,68 @@ def test_a_filter_that_a_neighbour_cannot_be_told_is_refused() -> None:
     assert [done.request for done in client.answers(Done)] == [2]
 
 
-def test_a_filter_from_before_is_left_out_where_it_does_not_fit() -> None:
+def test_instead_of_a_filter_from_before_that_does_not_fit_everything_is_told() -> None:
     network = Network()
     network.start("A", frame_bytes_max=4 * KIB * KIB)
     network.run(us=1_000_000)
     client = network.client("s", "A")
-    client.ask(Subscribe(1, "1", "s = '" + "x" * 60 * KIB + "'"))
+    client.ask(Subscribe(1, "1", "n = 3 OR s = '" + "x" * 60 * KIB + "'"))
     client.ask(Subscribe(2, "2", "n = 1"))
     network.run(us=1_000_000)
     network.start("B", neighbours=("A",), frame_bytes_max=40 * KIB)
     network.run(us=2_000_000)
     publisher = network.client("p", "B")
-    publisher.publish({"n": 1}, acknowledged=True)
+    publisher.publish({"n": 1}, {"n": 2}, {"n": 3}, acknowledged=True)
     network.run(us=2_000_000)
-    assert client.values("n") == [1]
+    assert client.values("n") == [1, 3]
     assert link_ups(network) == 2
     assert counted(network, "A") >= 1
+
+
+def test_a_filter_that_does_not_fit_further_on_hides_nobody() -> None:
+    """C reads small frames: what A asks for cannot be told to it, and covers what others at A ask for."""
+    network = Network()
+    network.start("A", neighbours=("B",))
+    network.start("B", neighbours=("C",))
+    network.start("C", frame_bytes_max=40 * KIB)
+    network.run(us=2_000_000)
+    wide = network.client("wide", "A")
+    wide.ask(Subscribe(1, "1", "n > 0 OR s = '" + "x" * 60 * KIB + "'"))
+    network.run(us=1_000_000)
+    innocent = subscribed(network, "A", "n > 10")
+    beside = subscribed(network, "B", "n > 20")
+    assert wide.answers(Done)
+    publisher = network.client("p", "C")
+    publisher.publish(*({"n": number} for number in (0, 5, 15, 25)), acknowledged=True)
+    network.run(us=2_000_000)
+    assert wide.values("n") == [5, 15, 25]
+    assert innocent.values("n") == [15, 25]
+    assert beside.values("n") == [25]
+    assert publisher.cares == [1, 2, 3, 4]
+    assert counted(network, "B") >= 1
+    # When it goes, nobody gets more than was asked for, and nobody less.
+    wide.ask(Unsubscribe(2, "1"))
+    network.run(us=1_000_000)
+    publisher.publish({"n": 5}, {"n": 16}, acknowledged=True)
+    network.run(us=1_000_000)
+    assert innocent.values("n") == [15, 25, 16]
+
+
+def test_an_advertisement_that_does_not_fit_further_on_narrows_no_subscription() -> None:
+    network = Network()
+    network.start("A", neighbours=("B",))
+    network.start("B", neighbours=("C",))
+    network.start("C", frame_bytes_max=40 * KIB)
+    network.run(us=2_000_000)
+    publisher = network.client("p", "A")
+    publisher.ask(Advertise(1, "1", "n > 0 OR s = '" + "x" * 60 * KIB + "'"))
+    second = network.client("q", "A")
+    second.ask(Advertise(1, "1", "n > 10"))
+    network.run(us=1_000_000)
+    assert publisher.answers(Done) and second.answers(Done)
+    subscriber = subscribed(network, "C", "n > 20")
+    for client in (publisher, second):
+        client.publish({"n": 15}, {"n": 25}, acknowledged=True)
+    network.run(us=2_000_000)
+    assert subscriber.values("n") == [25, 25]
+    assert publisher.cares == second.cares == [1, 2]

@@ -514,10 +514,7 @@ class Subscriptions:
             if link is None or not link.agreed:
                 continue
             self._requests += 1
-            message = _message_of(tell, self._requests)
-            if tell.filter is not None and not self._fits(link, tell.filter.text):
-                self._leave_out(link, tell.key)
-                continue
+            message = _message_of(self._carried(link, tell), self._requests)
             if tell.verb is Verb.SUBSCRIBE:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
@@ -542,16 +539,23 @@ class Subscriptions:
         bytes_max = carried_bytes(link.channel.frame_bytes_max)
         return len(text) * UTF8_BYTES_MAX <= bytes_max or len(text.encode()) <= bytes_max
 
-    def _leave_out(self, link: Link, key: str) -> None:
-        """A filter is too large for a neighbour that was met after it was accepted."""
+    def _carried(self, link: Link, tell: Tell) -> Tell:
+        """What a neighbour is told; everything instead of a filter that is too large for it.
+
+        It was accepted before the neighbour was met, or where nobody knew how little is read here. To leave
+        it out would hide what it covers, and those who wait for its installation would be answered.
+        """
+        if tell.filter is None or self._fits(link, tell.filter.text):
+            return tell
         self._turn.counters.oversized += 1
         self._turn.note(
             "warning",
-            "a filter is too large for a neighbour, which is not told of it",
+            "a filter is too large for a neighbour, which is told TRUE instead",
             neighbour=link.name,
-            key=key,
+            key=tell.key,
             frame_bytes_max=link.channel.frame_bytes_max,
         )
+        return tell._replace(filter=ANYTHING)
 
     def _answer_when_known(self, tells: Iterable[Tell], waiter: Waiter, but: Link | None = None) -> None:
         """Tell who waits once every link knows all advertisements it was told so far."""
