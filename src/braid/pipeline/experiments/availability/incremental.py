@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from braid.errors import InvariantViolated
+from braid.pipeline.experiments.availability.gaps import (
+    added_pause,
+    mean,
+    median,
+    ordering_degree,
+    slope,
+)
 from braid.pipeline.experiments.availability.real_path import RealPath
 from braid.pipeline.experiments.figures import LineChart, Series
 from braid.pipeline.experiments.registry import Experiment, Findings
@@ -16,22 +26,31 @@ from braid.pipeline.experiments.rows import PaperValue, Sample
 from braid.pipeline.experiments.sweep import Point, run_point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from braid.pipeline.experiments.availability.real_path import Operation, Stream
+    from braid.pipeline.experiments.availability.real_brokers import Stream
+    from braid.pipeline.experiments.availability.real_path import Operation
     from braid.pipeline.experiments.registry import Evidence, Plan
     from braid.pipeline.experiments.rows import Row
     from braid.pipeline.experiments.sweep import RunTask
 
-__all__ = ["EXPERIMENT", "felt", "ordering_degree", "rewire_point", "slope"]
+__all__ = ["EXPERIMENT", "felt", "rewire_point"]
 
 FUNCTION: Final = "braid.pipeline.experiments.availability.incremental:rewire_point"
 # As in the paper, between two SHIFTs of the plan.
 REST_S: Final = 0.5
-# How long the network runs undisturbed before the first operation, and after each way there and back.
-QUIET_S: Final = 3.0
+# How long the network runs undisturbed before the first operation: what its readers feel without any.
+QUIET_S: Final = 10.0
+# After each way there and back.
+PAUSE_S: Final = 1.5
+# What an operation does to readers may reach so much further than its end.
+AFTER_S: Final = 0.3
+ROUNDS: Final = {"quick": 3, "paper": 20}
+"""How often B1 goes there and back in each way."""
+RATE: Final = {"quick": 500, "paper": 2_000}
+"""Numbers a second."""
 SUBSCRIPTIONS: Final = {"quick": 200, "paper": 10_000}
 PATHS: Final = {"quick": (3, 5, 7), "paper": (3, 5, 7, 9)}
 LONG: Final = 7
@@ -47,6 +66,8 @@ WORKLOADS: Final[dict[str, dict[str, Any]]] = {
 PROTOCOLS: Final = {"shift": "three-phase", "precopy": "precopy"}
 # In a workload where nothing covers anything, an operation has to move this share of what it concerns.
 MOVED_MIN: Final = 0.9
+# A share of less than this would be one of chance.
+SHARE_OF_MS_MIN: Final = 5.0
 
 
 def _points(plan: Plan) -> list[Point]:
@@ -55,7 +76,16 @@ def _points(plan: Plan) -> list[Point]:
     wanted += [(workload, LONG, subscriptions) for workload in WORKLOADS if workload != "distinct"]
     wanted += [("distinct", PATHS[plan.scale][0], size) for size in SIZES[plan.scale]]
     return [
-        Point({"workload": workload, "path_length": length, "subscriptions": size}, seed)
+        Point(
+            {
+                "workload": workload,
+                "path_length": length,
+                "subscriptions": size,
+                "rounds": ROUNDS[plan.scale],
+                "rate": RATE[plan.scale],
+            },
+            seed,
+        )
         for workload, length, size in wanted
         for seed in range(1, plan.seeds + 1)
     ]
@@ -77,38 +107,43 @@ async def _rewire(task: RunTask, folder: Path) -> dict[str, Any]:
     settings = task.settings
     length = settings["path_length"]
     filters = _filters(task.seed, length, settings)
-    async with RealPath(length, filters, folder) as network:
+    async with RealPath(length, filters, folder, rate=settings["rate"]) as network:
         names = network.names
-        await asyncio.sleep(2 * QUIET_S)
-        operations: dict[str, list[Operation]] = {"direct": []}
-        moved = dict.fromkeys(("direct", *PROTOCOLS), 0)
-        for operation, protocol in PROTOCOLS.items():
+        quiet_from_s = time.monotonic()
+        await asyncio.sleep(QUIET_S)
+        quiet_s = (quiet_from_s, time.monotonic())
+        done: dict[str, list[list[Operation]]] = {"direct": [], **{each: [] for each in PROTOCOLS}}
+        moved = dict.fromkeys(done, 0)
+        for operation, protocol in [*PROTOCOLS.items()] * settings["rounds"]:
             before = network.entries_moved()
             # A path of three is a SHIFT, whatever it is called.
-            operations["direct"].append(await network.rewire(names, by="three-phase"))
-            await asyncio.sleep(QUIET_S)
+            done["direct"].append([await network.rewire(names, by="three-phase")])
+            await asyncio.sleep(PAUSE_S)
             moved["direct"] += network.entries_moved() - before
             before = network.entries_moved()
             # B1 hangs on the last broker; back, it goes from one to the next.
-            operations[operation] = []
+            plan: list[Operation] = []
             for place in range(length - 1, 1, -1):
                 path = (names[0], names[place], names[place - 1])
-                operations[operation].append(await network.rewire(path, by=protocol))
+                plan.append(await network.rewire(path, by=protocol))
                 if place > 2:
                     await asyncio.sleep(REST_S)
-            await asyncio.sleep(QUIET_S)
-            moved[operation] = network.entries_moved() - before
+            done[operation].append(plan)
+            await asyncio.sleep(PAUSE_S)
+            moved[operation] += network.entries_moved() - before
         await network.stop_writing()
     mine = len(filters[0])
+    counts = {name: sum(map(len, plans)) for name, plans in done.items()}
     for operation, count in moved.items():
-        if settings["workload"] == "distinct" and count < MOVED_MIN * mine * len(operations[operation]):
+        if settings["workload"] == "distinct" and count < MOVED_MIN * mine * counts[operation]:
             raise InvariantViolated(
                 f"{operation} moved {count} entries, and there are {mine} subscriptions that it concerns"
             )
     streams = list(network.streams.values())
     return {
-        name: felt(streams, network.published_at_s, done) | {"entries_moved": moved[name] / len(done)}
-        for name, done in operations.items()
+        name: felt(streams, network.published_at_s, plans, quiet_s)
+        | {"entries_moved": moved[name] / counts[name]}
+        for name, plans in done.items()
     }
 
 
@@ -136,75 +171,50 @@ def _filters(seed: int, length: int, settings: dict[str, Any]) -> list[list[str]
 
 
 def felt(
-    streams: Sequence[Stream], published_at_s: dict[str, list[float]], operations: Sequence[Operation]
+    streams: Sequence[Stream],
+    published_at_s: Mapping[str, Sequence[float]],
+    plans: Sequence[Sequence[Operation]],
+    quiet_s: tuple[float, float],
 ) -> dict[str, float]:
-    """What readers noticed of some operations, each for itself, as means over them.
+    """What readers noticed of operations, each for itself: the median of the pauses, else means over them.
 
     Only streams that cross the link that changes count: from B1 to the others, and to B1 from the last one.
+
+    Args:
+        streams: what was read, and when.
+        published_at_s: when it was published, by writer.
+        plans: operations that belong together, such as the SHIFTs that bring B1 back.
+        quiet_s: from when to when there was none.
     """
     crossing = [each for each in streams if (each.writer == "B1") is not (each.reader == "B1")]
+    operations = [operation for plan in plans for operation in plan]
+    times = [
+        (np.array(published_at_s[each.writer])[each.numbers], np.array(each.read_at_s)) for each in crossing
+    ]
     pauses, resumptions, lasts = [], [], []
     for operation in operations:
-        length_s = operation.ended_s - operation.began_s
-        gaps = []
-        for stream in crossing:
-            sent_s = published_at_s[stream.writer]
-            quiet = _gap(stream, operation.began_s - length_s - QUIET_S / 2, operation.began_s)
-            gaps.append(_gap(stream, operation.began_s, operation.ended_s + QUIET_S / 6) - quiet)
+        pauses.append(added_pause(crossing, operation.began_s, operation.ended_s + AFTER_S, quiet_s))
+        for sent_s, read_s in times:
             # What was published meanwhile: when it was read, and how long it took.
-            meanwhile = [
-                (at_s, at_s - sent_s[number])
-                for number, at_s in zip(stream.numbers, stream.read_at_s, strict=True)
-                if operation.began_s <= sent_s[number] <= operation.ended_s
-            ]
-            if meanwhile:
-                resumed_s, delay_s = max(meanwhile, key=lambda each: each[1])
-                resumptions.append(delay_s)
-                lasts.append(meanwhile[-1][0] - resumed_s)
-        pauses.append(max(gaps))
+            meanwhile = np.flatnonzero((operation.began_s <= sent_s) & (sent_s <= operation.ended_s))
+            if len(meanwhile):
+                delays_s = read_s[meanwhile] - sent_s[meanwhile]
+                latest = int(np.argmax(delays_s))
+                resumptions.append(float(delays_s[latest]))
+                lasts.append(float(read_s[meanwhile[-1]] - read_s[meanwhile[latest]]))
     return {
-        "pause_ms": 1000 * _mean(pauses),
-        "pdrd_ms": 1000 * _mean(resumptions),
-        "lmpt_ms": 1000 * _mean(lasts),
-        "operation_time_ms": 1000 * _mean([each.ended_s - each.began_s for each in operations]),
-        "total_time_ms": 1000 * (operations[-1].ended_s - operations[0].began_s),
-        "broker_cpu_ms": 1000 * _mean([each.cpu_s for each in operations]),
-        "ordering_degree": _mean([ordering_degree(stream.numbers) for stream in streams]),
+        "pause_ms": 1000 * median(pauses),
+        "pause_ms_max": 1000 * max(pauses),
+        "operations": float(len(operations)),
+        "pdrd_ms": 1000 * mean(resumptions),
+        "lmpt_ms": 1000 * mean(lasts),
+        "operation_time_ms": 1000 * mean([each.ended_s - each.began_s for each in operations]),
+        "total_time_ms": 1000 * mean([plan[-1].ended_s - plan[0].began_s for plan in plans]),
+        "broker_cpu_ms": 1000 * mean([each.cpu_s for each in operations]),
+        "ordering_degree": mean([ordering_degree(stream.numbers) for stream in streams]),
         "lost": float(sum(len(published_at_s[each.writer]) - len(set(each.numbers)) for each in streams)),
         "doubled": float(sum(len(each.numbers) - len(set(each.numbers)) for each in streams)),
     }
-
-
-def ordering_degree(numbers: Sequence[int]) -> float:
-    """The paper's measure of order, 1 if there is nothing wrong: the sum of (S - D) f(D) over S squared.
-
-    S is how many came, D how far one is from its place among those that came, f(D) how many are that far.
-    """
-    size = len(numbers)
-    if not size:
-        return 1.0
-    place = {number: wanted for wanted, number in enumerate(sorted(set(numbers)))}
-    return sum(size - min(size, abs(place[number] - at)) for at, number in enumerate(numbers)) / size**2
-
-
-def _gap(stream: Stream, from_s: float, to_s: float) -> float:
-    """The longest time without anything, of those that end in an interval."""
-    longest = 0.0
-    for before_s, at_s in zip(stream.read_at_s, stream.read_at_s[1:], strict=False):
-        if from_s <= at_s <= to_s:
-            longest = max(longest, at_s - before_s)
-    return longest
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the line nearest to some points."""
-    mean_x, mean_y = (_mean([point[axis] for point in points]) for axis in (0, 1))
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
 
 
 METRICS: Final = (
@@ -213,6 +223,8 @@ METRICS: Final = (
     "operation_time_ms",
     "total_time_ms",
     "pause_ms",
+    "pause_ms_max",
+    "operations",
     "ordering_degree",
     "entries_moved",
     "broker_cpu_ms",
@@ -241,7 +253,10 @@ def _measure(evidence: Evidence) -> Findings:
                 point = (float(settings["path_length"]), values["pdrd_ms"])
                 by_length.setdefault((operation, run.seed), []).append(point)
         for metric in ("pause_ms", "pdrd_ms"):
-            share = run.summary["precopy"][metric] / max(run.summary["shift"][metric], 1e-3)
+            whole = run.summary["shift"][metric]
+            if whole < SHARE_OF_MS_MIN:
+                continue
+            share = run.summary["precopy"][metric] / whole
             labels = {
                 "subscriptions": settings["subscriptions"],
                 "path_length": settings["path_length"],
@@ -290,9 +305,10 @@ EXPERIMENT = Experiment(
     shows=(
         "A line of real broker processes, with subscriptions at each. B1 is hung on the last broker at once "
         "(direct), and goes back by SHIFTs, 0.5 s apart; then again, with SHIFTs whose tables travel ahead "
-        "(precopy). Two writers publish 250 numbers a second each, in "
-        "order; a reader at every broker writes down what comes. Figures are means over operations; runs are "
-        "made one at a time."
+        "(precopy), and so on: 20 rounds at the paper's scale, 3 at the quick one. Two writers publish in "
+        "order, together 2,000 numbers a second at the paper's scale and 500 at the quick one; a reader at "
+        "every broker writes down what comes. Figures are means over operations, but pause_ms is the median. "
+        "Runs are made one at a time."
     ),
     function=FUNCTION,
     points=_points,
@@ -312,6 +328,8 @@ EXPERIMENT = Experiment(
     ),
     seeds={"quick": 1, "paper": 3},
     notes=(
+        "pause_ms is the longest gap between deliveries during an operation and 0.3 s after it, at any "
+        "reader behind the link that changes, minus the longest in equal times before the first operation.",
         "PDRD is seen by readers here: how late the latest of the numbers came that were published during "
         "the operation, which is the first one that was held; LMPT is from then until the last of them had "
         "come. The paper counts from the connection request at a neighbour.",
