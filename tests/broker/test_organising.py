@@ -162,3 +162,34 @@ def test_costs_that_cannot_be_read_are_named(costs: tuple[str, ...]) -> None:
     with pytest.raises(ConfigurationError, match=repr(costs[0])):
         TopologySettings(link_costs=costs)
     assert TopologySettings(link_costs=("B7=inf", "B8=2.5")).configured_links == {"B7": np.inf, "B8": 2.5}
+
+
+def links_of(network: Network, name: str) -> Any:
+    network.cores[name]._topology.organising._know_links()
+    return network.cores[name]._topology.organising.organiser.links
+
+
+def test_a_forbidden_link_that_is_there_is_dearer_than_any_other() -> None:
+    costs = ("A=inf", "B=inf", "C=5")
+    network, _ = scene(TopologySettings(policy="ci", interval_us=200_000, link_costs=costs))
+    assert links_of(network, "A")["B"] >= 1e9
+    assert np.isfinite(links_of(network, "A")["B"])  # or no message could carry it
+    news = network.cores["C"]._topology.organising.organiser._known["A"]
+    assert news.path[-1].link_cost >= 1e9
+
+
+def test_a_link_that_nobody_has_measured_has_no_cost_and_nothing_is_learnt_by_it() -> None:
+    network, stranger = scene()
+    network.cores["B"]._topology.organising._costs._by_links.clear()
+    network.cores["B"]._links.links["Z"].round_trip_us = 0
+    network.cores["B"]._topology.organising._know_costs()
+    assert links_of(network, "B")["Z"] is None
+    assert links_of(network, "B")["A"] is not None
+    say(network, stranger, TopologyNews(1, 3, EMPTY, (step("Z"),)))
+    assert stranger.open
+    assert "Z" not in network.cores["B"]._topology.organising.organiser.knows
+    # What goes by the link itself measures it, where a probe does not.
+    network.run(us=500_000)
+    assert links_of(network, "B")["Z"] > 0
+    say(network, stranger, TopologyNews(2, 3, EMPTY, (step("Z"),)))
+    assert "Z" in network.cores["B"]._topology.organising.organiser.knows

@@ -98,6 +98,18 @@ async def test_rates_of_a_running_network(brokers: dict[str, BrokerProcess]) -> 
     assert len(looks) == 1
 
 
+def test_the_policy_for_a_better_tree_is_said_and_chosen() -> None:
+    with running_broker("A", "--topology-policy", "ci") as broker:
+        said = braid("overlay", "topology", "--broker", broker.address)
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.startswith("A: ci, 0 exchanges")
+        chosen = braid("overlay", "topology", "lmst", "--json", "--broker", broker.address)
+        assert [each["policy"] for each in json.loads(chosen.stdout)] == ["lmst"]
+        refused = braid("overlay", "topology", "best", "--broker", broker.address)
+        assert refused.returncode == 2
+        assert "one of static, lmst, lmit, ci, exact; 'best' is none" in refused.stdout + refused.stderr
+
+
 def test_who_does_not_answer_is_shown() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.broker_process import braid, running_broker
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -107,3 +109,19 @@ def test_without_it_its_strategy_is_not_known(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "FEW" in done.stderr
     assert "S0, S1, S2, SH" in " ".join(done.stderr.split())
+
+
+def test_a_policy_of_a_plugin_can_be_asked_about_and_chosen(
+    installed: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", installed["PYTHONPATH"])
+    with running_broker("A", "--topology-policy", "reluctant") as broker:
+        said = braid("overlay", "topology", "--json", "--broker", broker.address)
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert [each["policy"] for each in json.loads(said.stdout)] == ["reluctant"]
+        for policy in ("static", "reluctant"):
+            chosen = braid("overlay", "topology", policy, "--json", "--broker", broker.address)
+            assert [each["policy"] for each in json.loads(chosen.stdout)] == [policy]
+        refused = braid("overlay", "topology", "best", "--broker", broker.address)
+        assert refused.returncode == 2
+        assert "exact, reluctant; 'best' is none" in refused.stdout + refused.stderr

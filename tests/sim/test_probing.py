@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INTERVAL_US = 500_000
-LATENCY_US = {"AB": 10_000, "BC": 10_000, "CD": 1_000, "AC": 1_000, "AD": 30_000, "BD": 30_000}
+LATENCY_US = {"AB": 12_000, "BC": 10_000, "CD": 1_000, "AC": 1_000, "AD": 30_000, "BD": 30_000}
 
 
 def line(

@@ -21,7 +21,7 @@ from braid.broker.parties import Client, Link
 from braid.protocol import PublicationBatch
 from braid.protocol.effects import Probe, Send
 from braid.protocol.inputs import Received
-from braid.protocol.messages import StoredPublications
+from braid.protocol.messages import Ping, StoredPublications
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,6 +146,8 @@ class Organising:
         self._probed.clear()
         for name, link in self._links.items():
             self._probe(name, link.address)
+            if self._costs.link(name) is None and link.connection is not None:
+                self._turn.tell_connection(link, Ping(now_us))
         self._know_costs()
         organiser = self.organiser
         best = organiser.propose_best(now_us)
@@ -162,11 +164,9 @@ class Organising:
         self._costs.worked((counters.match_ns - before[0]) // 1_000, counters.received - before[1])
         links = {}
         for name, link in self._links.items():
-            if link.round_trip_us and not link.address:
-                self._costs.answered(name, link.round_trip_us)
-            cost = self._costs.link(name)
-            # A link is there whatever it is said to cost; one that nobody has measured yet costs nothing.
-            links[name] = cost if cost is not None and np.isfinite(cost) else 0.0
+            if link.round_trip_us:
+                self._costs.crossed(name, link.round_trip_us)
+            links[name] = self._costs.present_link(name)
         self._costs.forget(self.organiser.knows | links.keys())
         self.organiser.processing = self._costs.processing
         self.organiser.links = links

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from braid.adaptation.topology import POLICIES
+from braid.adaptation.topology.settings import OTHER_POLICIES, POLICIES
 from braid.errors import RequestRefusedError
 
 if TYPE_CHECKING:
@@ -65,9 +65,10 @@ class TopologyChoice:
             RequestRefusedError: there is no such policy.
         """
         policy = arguments.get("policy", self._settings.policy)
-        if policy not in POLICIES:
+        known = (*POLICIES, *sorted(OTHER_POLICIES))
+        if "policy" in arguments and policy not in known:
             raise RequestRefusedError(
-                f"a topology policy is one of {', '.join(POLICIES)}; {policy!r} is none", "argument"
+                f"a topology policy is one of {', '.join(known)}; {policy!r} is none", "argument"
             )
         if policy != self._settings.policy:
             self._use(policy)

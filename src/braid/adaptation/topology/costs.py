@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["EXCHANGE_MESSAGES_PER_SHIFT", "LiveCosts", "exchange_price"]
+__all__ = ["EXCHANGE_MESSAGES_PER_SHIFT", "FORBIDDEN", "LiveCosts", "exchange_price"]
+
+FORBIDDEN = 1e9
+"""What a message costs on a link that is there and must not be: dearer than any way around it, and a number
+that messages can carry, so that every policy finds that it is the first to go."""
 
 EXCHANGE_MESSAGES_PER_SHIFT = 8
 """Control messages of one SHIFT between its three brokers, about: two for the agreement each way, two for the
@@ -27,10 +31,12 @@ FRESH = 0.2
 def exchange_price(processing: Sequence[float], links: Sequence[float]) -> float:
     """What an exchange of links on a cycle costs in control messages: one SHIFT less than it has links.
 
-    Each message costs what one does on the cycle on average, link and receiver.
+    Each message costs what one does on the cycle on average, link and receiver; that it takes a forbidden
+    link away does not make it dear.
     """
     shifts = len(links) - 2
-    mean = sum(links) / len(links) + sum(processing) / len(processing)
+    usual = [cost for cost in links if cost < FORBIDDEN] or [0.0]
+    mean = sum(usual) / len(usual) + sum(processing) / len(processing)
     return shifts * EXCHANGE_MESSAGES_PER_SHIFT * mean
 
 
@@ -46,6 +52,7 @@ class LiveCosts:
         self._configured = processing
         self._links = dict(links or {})
         self._measured_links: dict[str, float] = {}
+        self._by_links: dict[str, float] = {}
         self._measured: float | None = None
 
     @property
@@ -56,7 +63,13 @@ class LiveCosts:
     def link(self, broker: str) -> float | None:
         """What a message costs on the link to another broker, there or not; None if nobody knows."""
         configured = self._links.get(broker)
-        return configured if configured is not None else self._measured_links.get(broker)
+        if configured is not None:
+            return configured
+        return self._measured_links.get(broker, self._by_links.get(broker))
+
+    def present_link(self, broker: str) -> float | None:
+        """What a message costs on a link that is there, as others are told; None if nobody knows yet."""
+        return self.link(broker) if self.allows(broker) else FORBIDDEN
 
     def allows(self, broker: str) -> bool:
         """Whether there may be a link to a broker."""
@@ -67,7 +80,7 @@ class LiveCosts:
         return broker in self._links
 
     def lost(self, broker: str) -> None:
-        """A broker did not answer: what a link to it would cost is not known."""
+        """A broker did not answer a probe: what a link to it would cost is not known."""
         self._measured_links.pop(broker, None)
 
     def worked(self, processor_us: int, publications: int) -> None:
@@ -76,12 +89,17 @@ class LiveCosts:
             self._measured = _faded(self._measured, processor_us / publications / 1_000)
 
     def answered(self, broker: str, round_trip_us: int) -> None:
-        """A neighbour, or a broker that was probed, took so long to answer."""
+        """A broker that was probed took so long to answer."""
         self._measured_links[broker] = _faded(self._measured_links.get(broker), round_trip_us / 2_000)
+
+    def crossed(self, broker: str, round_trip_us: int) -> None:
+        """A message on the link to a neighbour was answered so late; that counts while no probe has been."""
+        self._by_links[broker] = _faded(self._by_links.get(broker), round_trip_us / 2_000)
 
     def forget(self, keep: frozenset[str]) -> None:
         """Brokers out of sight are measured anew when they are back."""
         self._measured_links = {name: cost for name, cost in self._measured_links.items() if name in keep}
+        self._by_links = {name: cost for name, cost in self._by_links.items() if name in keep}
 
 
 def _faded(before: float | None, now: float) -> float:

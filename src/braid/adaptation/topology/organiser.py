@@ -108,8 +108,9 @@ class Organiser:
             else None
         )
         """A sample of all that passed, with policies that want one."""
-        self.links: Mapping[str, float] = {}
-        """The neighbours and what a message costs on the way to each: set by whoever drives this."""
+        self.links: Mapping[str, float | None] = {}
+        """The neighbours and what a message costs on the way to each, None while nobody knows: set by whoever
+        drives this. What would have to be added up with an unknown cost ends."""
         self.processing = 0.0
         """What a message costs here: set likewise."""
         self._address = address
@@ -119,7 +120,7 @@ class Organiser:
         """Of its latest news."""
         self._pause = 1
         self._next_news = 0
-        self._told: tuple[float, Mapping[str, float]] = 0.0, {}
+        self._told: tuple[float, Mapping[str, float | None]] = 0.0, {}
         """What it and its links cost when it last sent news."""
         self._taken = number - 1
         """The latest news of ours that an exchange went back to."""
@@ -190,7 +191,8 @@ class Organiser:
         link_cost = self.links.get(neighbour)
         self._check(news, neighbour)
         if link_cost is None or any(step.broker == self.broker for step in news.path):
-            return None  # from before an exchange: the path is no path any more
+            # From before an exchange: the path is no path any more. Or nobody knows yet what it costs.
+            return None
         known = self._known.get(news.origin)
         if known is not None and news.number <= known.number:
             return None
@@ -408,9 +410,16 @@ class Organiser:
         return not bound or len(self.links) < bound
 
 
-def _differ(before: tuple[float, Mapping[str, float]], now: tuple[float, Mapping[str, float]]) -> bool:
+def _differ(
+    before: tuple[float, Mapping[str, float | None]], now: tuple[float, Mapping[str, float | None]]
+) -> bool:
     """Whether costs have changed so much that others should know."""
     if before[1].keys() != now[1].keys():
         return True
     pairs = [(before[0], now[0]), *((before[1][name], cost) for name, cost in now[1].items())]
-    return any(abs(later - earlier) > NOTICEABLE * max(earlier, later) for earlier, later in pairs)
+    return any(
+        abs(later - earlier) > NOTICEABLE * max(earlier, later)
+        if earlier is not None and later is not None
+        else earlier is not later
+        for earlier, later in pairs
+    )
