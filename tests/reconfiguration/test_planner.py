@@ -217,6 +217,23 @@ def test_a_search_that_has_to_stop_says_what_it_knows() -> None:
     assert beam(slides, slides.numbered(start), width=8, shifts_max=2) is None
 
 
+@pytest.mark.parametrize("options", [{}, {"degree_max": 20}, {"trees_max": 1}], ids=str)
+@pytest.mark.parametrize("looks_max", [0, 1, 30])
+def test_a_search_is_given_up_within_one_tree(options: dict[str, int], looks_max: int) -> None:
+    chance = Random(3)
+    start, goal = (random_tree(chance, named(30)) for _ in range(2))
+    looks = 0
+
+    def given_up() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > looks_max
+
+    with pytest.raises(ConfigurationError, match="given up"):
+        find_plan(start, goal, PlanOptions(**options, given_up=given_up))  # type: ignore[arg-type]
+    assert looks == looks_max + 1
+
+
 def test_nothing_to_do() -> None:
     assert find_plan(LINE, LINE).plan.steps == ()
     alone = OverlayTree([], ["A"])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.cli.overlay_apply import do_steps, require_goal
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from braid.cli.connection_options import Door
+    from braid.reconfiguration import FoundPlan
 
 __all__ = ["Plans"]
 
@@ -30,6 +33,7 @@ BROKERS_MAX: Final = 200
 STEP_S_MAX: Final = 60.0
 # How long a plan is looked for; without an end the page would wait for ever.
 SEARCH_S_MAX: Final = 20.0
+TOO_LONG: Final = "no plan was found in time; use braid overlay plan"
 
 
 class Plans:
@@ -46,6 +50,7 @@ class Plans:
         self._previews: OrderedDict[str, Plan] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._run: PlanRun | None = None
+        self._given_up: threading.Event | None = None
         self.state: dict[str, Any] = {"state": "idle"}
         """How far the plan under way is, or the last one was."""
 
@@ -55,7 +60,9 @@ class Plans:
         return self._task is not None and not self._task.done()
 
     async def close(self) -> None:
-        """Let go of the steps under way: the brokers finish them by themselves."""
+        """Let go of the steps under way: the brokers finish them by themselves. A search ends."""
+        if self._given_up is not None:
+            self._given_up.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -77,16 +84,39 @@ class Plans:
                 "the tree that is wanted has other brokers than the network; brokers come and go by "
                 "braid overlay append and detach"
             )
-        try:
-            async with asyncio.timeout(SEARCH_S_MAX):
-                found = await asyncio.to_thread(find_plan, start, goal, _options(wanted))
-        except TimeoutError:
-            raise RequestRefusedError("no plan was found in time; use braid overlay plan", "limit") from None
+        found = await self._search(start, goal, wanted)
         name = secrets.token_hex(8)
         self._previews[name] = found.plan
         while len(self._previews) > PREVIEWS_MAX:
             self._previews.popitem(last=False)
         return {"plan": name, **plan_report(found), "goal": [list(link) for link in goal.links]}
+
+    async def _search(self, start: OverlayTree, goal: OverlayTree, wanted: Mapping[str, Any]) -> FoundPlan:
+        """Look for a plan in a thread, which ends with whoever waits for it."""
+        if self._given_up is not None:
+            raise RequestRefusedError("another plan is being looked for; try again in a moment", "busy")
+        given_up = threading.Event()
+        options = replace(_options(wanted), given_up=given_up.is_set)
+        search = asyncio.ensure_future(asyncio.to_thread(find_plan, start, goal, options))
+        self._given_up = given_up
+        search.add_done_callback(self._searched)
+        try:
+            async with asyncio.timeout(SEARCH_S_MAX):
+                return await asyncio.shield(search)
+        except TimeoutError:
+            raise RequestRefusedError(TOO_LONG, "limit") from None
+        except ConfigurationError:
+            if given_up.is_set():
+                raise RequestRefusedError(TOO_LONG, "limit") from None
+            raise
+        finally:
+            given_up.set()
+
+    def _searched(self, search: asyncio.Future[FoundPlan]) -> None:
+        """The thread has ended; only now is there room for another one."""
+        self._given_up = None
+        if not search.cancelled():
+            search.exception()  # it has been heard, or nobody waits for it any more
 
     async def apply(self, address: str, door: Door, name: str) -> None:
         """Begin to carry out a plan that was previewed.

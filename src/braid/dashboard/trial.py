@@ -16,7 +16,7 @@ from braid.language import Filter, flatten
 from braid.runtime.connecting import connect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from braid.cli.connection_options import Door
 
@@ -61,7 +61,7 @@ def filter_report(text: str) -> dict[str, Any]:
     return {"ok": True, "plain": plain if len(plain) <= FILTER_LENGTH_MAX else ""}
 
 
-async def matching(broker: str, door: Door, text: str) -> AsyncIterator[dict[str, Any]]:
+async def matching(broker: str, door: Door, text: str) -> AsyncGenerator[dict[str, Any], None]:
     """Portions of what matches a filter from now on; without end.
 
     Raises:

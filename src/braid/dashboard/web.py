@@ -10,14 +10,14 @@ import asyncio
 import json
 import logging
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from braid.dashboard.covering import covering_forest
@@ -25,18 +25,20 @@ from braid.dashboard.guard import SECURITY_HEADERS, Guard, Refusal
 from braid.dashboard.history import History
 from braid.dashboard.picture import picture_of
 from braid.dashboard.plans import Plans
+from braid.dashboard.streaming import EventStream, Places
 from braid.dashboard.trial import filter_report, matching, publish
 from braid.dashboard.viewers import Viewers
 from braid.errors import BraidError, RequestRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from starlette.requests import Request
 
     from braid.cli.connection_options import Door
     from braid.dashboard.measured import Measured
     from braid.dashboard.probe import Probe
+    from braid.dashboard.viewers import Viewer
     from braid.dashboard.watch import Look, NetworkWatch
 
 __all__ = ["Dashboard"]
@@ -87,7 +89,9 @@ class Dashboard:
         self._before: Look | None = None
         self._number = 0
         self._picture: dict[str, Any] | None = None
-        self._matching = 0
+        self._matching = Places(
+            MATCHING_MAX, f"{MATCHING_MAX} pages are looking at matching publications already"
+        )
         self._assets = {
             each.name: (each.read_bytes(), _TYPES[each.name.rpartition(".")[2]])
             for each in (files("braid.dashboard") / "assets").iterdir()
@@ -227,49 +231,40 @@ class Dashboard:
 
     async def _stream(self, request: Request) -> Response:
         await self._see(request)
-        context = self.viewers.viewer()
-        viewer = context.__enter__()
 
-        async def events() -> AsyncIterator[bytes]:
-            try:
-                hello = {
-                    "points": list(self.history.points),
-                    "changes": list(self.history.changes),
-                    "interval_s": self._interval_s,
-                    "plan": self._plans.state,
-                    "probing": self._probe is not None,
-                }
-                yield _event("hello", hello)
-                if self._picture is not None:
-                    yield _event("picture", self._picture)
-                while (found := await viewer.next(QUIET_S)) is not None:
-                    for event in found or [b": quiet\n\n"]:
-                        yield event
-            finally:
-                context.__exit__(None, None, None)
+        async def events(viewer: Viewer) -> AsyncGenerator[bytes, None]:
+            hello = {
+                "points": list(self.history.points),
+                "changes": list(self.history.changes),
+                "interval_s": self._interval_s,
+                "plan": self._plans.state,
+                "probing": self._probe is not None,
+            }
+            yield _event("hello", hello)
+            if self._picture is not None:
+                yield _event("picture", self._picture)
+            while (found := await viewer.next(QUIET_S)) is not None:
+                for event in found or [b": quiet\n\n"]:
+                    yield event
 
-        return _streaming(events())
+        return EventStream(self.viewers.viewer(), events)
 
     async def _matches(self, request: Request) -> Response:
         door = await self._act(request)
         text = request.query_params.get("filter", "")
         if not filter_report(text)["ok"]:
             raise Refusal(400, "this is no filter")
-        if self._matching >= MATCHING_MAX:
-            raise Refusal(429, f"{MATCHING_MAX} pages are looking at matching publications already")
         address = self._address(request.query_params.get("broker", ""))
 
-        async def events() -> AsyncIterator[bytes]:
-            self._matching += 1
+        async def events(_: None) -> AsyncGenerator[bytes, None]:
             try:
-                async for portion in matching(address, door, text):
-                    yield _event("matches", portion)
+                async with aclosing(matching(address, door, text)) as portions:
+                    async for portion in portions:
+                        yield _event("matches", portion)
             except BraidError as error:
                 yield _event("ended", {"reason": str(error)})
-            finally:
-                self._matching -= 1
 
-        return _streaming(events())
+        return EventStream(self._matching.place(), events)
 
     async def _subscriptions(self, request: Request) -> Response:
         await self._see(request)
@@ -332,10 +327,6 @@ class Dashboard:
 
 async def _health(request: Request) -> Response:
     return Response(b"alive\n", media_type="text/plain")
-
-
-def _streaming(events: AsyncIterator[bytes]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream")
 
 
 def _event(kind: str, content: Mapping[str, Any]) -> bytes:

@@ -55,6 +55,9 @@ class PlanOptions:
     (some 20,000 a second) and memory (about 1 kB each)."""
     width: int = 16
     """Trees that the beam keeps per step. More: perhaps a step less, for more time."""
+    given_up: Callable[[], bool] | None = None
+    """Asked before each tree is looked at; once it says yes, the search ends with a `ConfigurationError`. One
+    among 120 brokers can take more than a minute, and whoever waits for it may leave."""
 
     def __post_init__(self) -> None:
         if self.degree_max is not None and self.degree_max < 2:
@@ -116,8 +119,9 @@ class _Search:
         }
         self._lines = not paths_max and all(limit >= LINKS_NEEDED for limit in roomy.values())
         """Whether there is a way over lines, if there is no other."""
-        self._forth = Slides(comings.goal, roomy or None, paths_max)
-        self._back = Slides(comings.start, roomy or None, paths_max)
+        self._forth = Slides(comings.goal, roomy or None, paths_max, options.given_up)
+        self._back = Slides(comings.start, roomy or None, paths_max, options.given_up)
+        self._free = Slides(comings.goal, given_up=options.given_up)
         self._here, self._there = self._forth.numbered(comings.start), self._forth.numbered(comings.goal)
 
     def find(self) -> FoundPlan | None:
@@ -142,7 +146,7 @@ class _Search:
         """What the beam finds from both ends; wider, if it finds nothing."""
         brokers = len(self._here)
         width = self._options.width if brokers <= BROKERS_MANY else max(1, self._options.width // 4)
-        free = beam(Slides(self._comings.goal), self._here, width=1, shifts_max=brokers * brokers)
+        free = beam(self._free, self._here, width=1, shifts_max=brokers * brokers)
         shifts_max = DETOUR_MAX * (len(free or ()) + brokers)
         ways: list[Sequence[NumberedShift]] = []
         for wider in WIDENINGS:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from braid.errors import ConfigurationError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from braid.reconfiguration.trees import OverlayTree
 
@@ -34,6 +36,7 @@ class Slides:
         goal: the tree to reach.
         degrees_max: how many links each broker may have; none if there is no such limit.
         paths_max: how far pairs of brokers may be apart.
+        given_up: asked before each tree is looked at.
     """
 
     def __init__(
@@ -41,7 +44,9 @@ class Slides:
         goal: OverlayTree,
         degrees_max: Mapping[str, int] | None = None,
         paths_max: Mapping[tuple[str, str], int] | None = None,
+        given_up: Callable[[], bool] | None = None,
     ) -> None:
+        self._given_up = given_up
         self.names = goal.brokers
         self._numbers = {name: number for number, name in enumerate(self.names)}
         count = len(self.names)
@@ -92,7 +97,13 @@ class Slides:
         return total
 
     def shifts(self, beside: Beside) -> Iterator[tuple[int, NumberedShift]]:
-        """Every SHIFT that the limits on links allow, with how much the lack changes by it."""
+        """Every SHIFT that the limits on links allow, with how much the lack changes by it.
+
+        Raises:
+            ConfigurationError: the search was given up.
+        """
+        if self._given_up is not None and self._given_up():
+            raise ConfigurationError("the search for a plan was given up before it had found one")
         parents, order = _rooted(beside)
         under = np.eye(len(beside), dtype=np.float32)
         for broker in reversed(order[1:]):
