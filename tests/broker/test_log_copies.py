@@ -233,6 +233,26 @@ def test_what_is_done_with_goes_at_the_keeper_too() -> None:
     (copy,) = network.stores["B"].state().logs
     assert (copy.first_offset, copy.next_offset, copy.acknowledged_offset) == (0, 10, 7)
     assert copy.origin == "A"
+    assert copy.subscribed
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_log_that_comes_back_knows_that_it_had_a_subscriber(late: bool) -> None:
+    network = pair()
+    owner = network.client("owner", "A")
+    owner.ask(CreateDurable(1, "log", "x > 0", copies=1))
+    network.run(us=1_000_000)
+    publish(network, "A", range(1, 6))
+    network.run(us=2_000_000)
+    if late:  # it subscribes when the copy has long begun
+        reader = reading(network)
+        network.leave(reader)
+        network.run(us=3_000_000)
+    lose_data(network)
+    network.start("A")
+    network.run(us=LONG_US)
+    (log,) = [log for log in network.stores["A"].state().logs if not log.origin]
+    assert (log.next_offset, log.subscribed) == (5, late)
 
 
 def test_another_neighbour_keeps_it_when_the_keeper_stays_away() -> None:

@@ -13,6 +13,7 @@ from braid.protocol.batch import encode_record
 from braid.protocol.log import DropRows, Retention
 from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
+    Acknowledge,
     AcknowledgeDurable,
     CreateDurable,
     Done,
@@ -194,6 +195,37 @@ def test_anybody_of_the_owner_acknowledges_and_nobody_beyond_the_end(network: Ne
     assert answered(network, owner, LogStatus(4, "log", "s"))["acknowledged"] == 3
     assert answered(network, owner, AcknowledgeDurable(5, "log", 5, secret="s")) == "argument"
     assert answered(network, owner, AcknowledgeDurable(6, "log", -2, secret="s")) == "argument"
+
+
+def test_what_a_subscriber_has_not_seen_only_it_acknowledges(network: Network) -> None:
+    owner = filled(network)
+    assert answered(network, owner, LogStatus(2, "log", "s"))["subscribed"] is False
+    reader = network.client("reader", "A")
+    reader.ask(SubscribeDurable(1, "log", "", secret="s"))
+    network.run(us=100_000)
+    reader.ask(Acknowledge("log", 1))
+    network.run(us=100_000)
+    network.leave(reader)
+    network.run(us=100_000)
+    for restarted in (False, True):
+        if restarted:
+            network.kill("A")
+            network.start("A")
+            network.run(us=1_000_000)
+            owner = network.client("owner again", "A")
+        status = answered(network, owner, LogStatus(4, "log", "s"))
+        assert (status["subscribed"], status["read"], status["acknowledged"]) == (True, False, 1)
+        assert answered(network, owner, AcknowledgeDurable(5, "log", 4, secret="s")) == "subscribed"
+        assert network.stores["A"].state().logs[0].acknowledged_offset == 1
+    # It goes on where it was, and what was never for it to decide is decided by it alone.
+    again = network.client("reader again", "A")
+    again.ask(SubscribeDurable(1, "log", "", secret="s"))
+    network.run(us=100_000)
+    assert [offset for offset, _ in rows(again)] == [2, 3, 4]
+    # The log of the same name that is made after it has no subscriber.
+    answered(network, again, DropDurable(2, "log", "s"))
+    made = answered(network, owner, CreateDurable(6, "log", "n >= 0", secret="s"))
+    assert made["subscribed"] is False
 
 
 def test_bad_pins_are_refused_and_pins_are_bounded(network: Network) -> None:

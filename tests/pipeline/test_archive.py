@@ -235,6 +235,27 @@ def test_the_past_of_a_broker_that_started_again(tmp_path: Path) -> None:
         assert len({each.log_epoch for each in braid.history(folder)}) == 2
 
 
+def test_a_subscriber_that_is_away_misses_nothing_that_is_archived(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    with running_broker(tmp_path / "broker") as (address, client):
+        with braid.connect_sync(address) as other:
+            orders = other.subscribe("n >= 0", durable="orders")
+            publish(client, range(10))
+            for n in range(4):
+                each = orders.get(timeout_s=30)
+                assert each["n"] == n
+                orders.acknowledge(each)
+        publish(client, range(10, 20))
+        with Archiver(client, "orders", folder) as archiver:
+            assert archiver.run() == 20
+    with running_broker(tmp_path / "broker") as (address, client):
+        publish(client, range(20, 30))
+        with Archiver(client, "orders", folder) as archiver:
+            assert archiver.run() == 10
+        orders = client.subscribe("n >= 0", durable="orders")
+        assert [orders.get(timeout_s=30)["n"] for _ in range(26)] == [*range(4, 30)]
+
+
 def test_the_command_archives_once(
     network: tuple[str, braid.SyncClient], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

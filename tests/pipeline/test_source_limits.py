@@ -152,6 +152,32 @@ def test_two_queries_on_one_log_have_what_each_needs(
     assert run(registered, address, tmp_path, "slow") == [*range(30)]
 
 
+def test_a_stream_takes_nothing_from_a_subscriber_that_is_away(tmp_path: Path) -> None:
+    def batch(reader: LogStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        reader.commit(end)
+        return end
+
+    with running_broker(tmp_path / "broker") as (address, client):
+        client.subscribe("n >= 0", durable="orders").close()
+        reader = reader_of(address)
+        end = reader.initialOffset()
+        for first in range(0, 30, 10):
+            publish(client, first, first + 10)
+            end = batch(reader, end)
+        reader.stop()
+        (pin,) = client.log_status("orders").pins
+        assert pin.offset == 20
+    with running_broker(tmp_path / "broker") as (address, client):
+        reader = reader_of(address)
+        for first in range(30, 60, 10):
+            publish(client, first, first + 10)
+            end = batch(reader, end)
+        reader.stop()
+        orders = client.subscribe("n >= 0", durable="orders")
+        assert [orders.get(timeout_s=30)["n"] for _ in range(60)] == [*range(60)]
+
+
 def test_a_beginning_that_is_gone_is_an_error_or_counted(
     registered: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

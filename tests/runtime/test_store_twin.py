@@ -24,6 +24,7 @@ from braid.protocol.log import (
     KeepNeighbour,
     KeepSecret,
     KeepStanding,
+    KeepSubscribed,
     LogRow,
     PinRows,
     Retention,
@@ -48,6 +49,7 @@ KINDS = (
     "pin",
     "pin",
     "secret",
+    "subscribed",
     "forget publishers",
 )
 # Few names, so that operations meet; among them what text columns might get wrong.
@@ -118,6 +120,8 @@ class TwinStores(RuleBasedStateMachine):
                 return ForgetPublishers(name, data.draw(st.lists(publishers, max_size=3)))
             case "secret":
                 return KeepSecret(name, "sha256:2")
+            case "subscribed":
+                return KeepSubscribed(name)
             case "pin":
                 consumer = data.draw(st.sampled_from(["job", "größe"]))
                 return PinRows(name, consumer, data.draw(st.integers(-1, end)), data.draw(times))

@@ -65,8 +65,9 @@ VERSION_1 = """
     PRAGMA user_version = 1;
 """
 
-# What version 5 has added.
+# What versions 5 to 7 have added.
 BEFORE_5 = """
+    ALTER TABLE logs DROP COLUMN subscribed;
     ALTER TABLE logs DROP COLUMN copies;
     ALTER TABLE logs DROP COLUMN origin;
     ALTER TABLE neighbours DROP COLUMN epoch;
@@ -144,3 +145,17 @@ def test_a_file_of_version_4_gets_names_that_have_gone_to_other_processes(tmp_pa
         store.apply([KeepNeighbour("B", "h:2", "key", "h:2"), KeepStanding("F", 4, "another")])
         assert store.state().replaced == ()
         assert store.state().standing == KeepStanding("F", 4, "another")
+
+
+def test_a_file_of_version_6_takes_a_log_without_pins_as_one_with_a_subscriber(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        store.apply([CreateLog(name, "alice", "TRUE", "block", 7) for name in ("alice/a", "alice/b")])
+        store.apply([PinRows("alice/b", "job", 0, 10)])
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        connection.executescript("ALTER TABLE logs DROP COLUMN subscribed; PRAGMA user_version = 6;")
+    for _ in range(2):
+        with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+            assert [(log.name, log.subscribed) for log in store.state().logs] == [
+                ("alice/a", True),
+                ("alice/b", False),
+            ]

@@ -70,6 +70,8 @@ class DurableLog:
         """Publishers that are not remembered any more, and that the store is to forget."""
         self.stored = DuplicateFilter(publishers_max, window, when_forgotten=self.forgotten.append)
         """What is in the log, or was: what comes again is not stored again."""
+        self.subscribed = False
+        """Whether a client ever subscribed to it: then rows that it has not seen are not done with."""
         self.reader: Client | None = None
         self.reader_request = 0
         """The request with which it began to read."""
@@ -99,6 +101,7 @@ class DurableLog:
         log.secret = state.secret
         log.id = state.id
         log.shard, log.shards = state.shard, state.shards
+        log.subscribed = state.subscribed
         log.pins = {pin.consumer: pin for pin in state.pins}
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)

@@ -296,6 +296,7 @@ class DurableLogs:
         if log.reader is not None:
             self._displace(log, log.reader, client)
         client.logs.add(log.key)
+        self.owners.subscribed(log)
         log.reader = client
         log.reader_request = message.request
         log.unsettled_bytes = 0

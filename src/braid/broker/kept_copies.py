@@ -17,7 +17,15 @@ from braid.broker.store_work import Word
 from braid.protocol.copies import CopiesTold, CopyHead, CopyKept, CopyRows, CopySafe
 from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.epochs import EpochHistory
-from braid.protocol.log import AcknowledgeLog, CreateLog, DeleteLog, DropRows, ForgetPublishers, KeepSecret
+from braid.protocol.log import (
+    AcknowledgeLog,
+    CreateLog,
+    DeleteLog,
+    DropRows,
+    ForgetPublishers,
+    KeepSecret,
+    KeepSubscribed,
+)
 
 if TYPE_CHECKING:
     from braid.broker.events import LinkBegun, NeighbourGone
@@ -47,7 +55,18 @@ class _Place(NamedTuple):
 class _Copy:
     """The copy of one log."""
 
-    __slots__ = ("acknowledged", "began", "epochs", "first", "forgotten", "name", "next", "secret", "seen")
+    __slots__ = (
+        "acknowledged",
+        "began",
+        "epochs",
+        "first",
+        "forgotten",
+        "name",
+        "next",
+        "secret",
+        "seen",
+        "subscribed",
+    )
 
     def __init__(self, name: str, began: CopyHead, publishers_max: int) -> None:
         self.name = name
@@ -55,6 +74,7 @@ class _Copy:
         self.began = began
         """What its owner said of the log at the beginning."""
         self.secret = began.secret
+        self.subscribed = False
         self.first = self.next = began.first
         self.acknowledged = -1
         self.epochs = EpochHistory()
@@ -79,6 +99,7 @@ class _Copy:
             self.next,
             self.acknowledged,
             list(self.epochs.entries),
+            self.subscribed,
         )
 
     def begins(self, head: CopyHead) -> bool:
@@ -131,9 +152,11 @@ class KeptCopies:
             state.next_offset,
             state.acknowledged_offset,
             list(state.epochs),
+            state.subscribed,
         )
         copy = self._copies[_Place(state.origin, key)] = _Copy(state.name, head, self._publishers_max)
         copy.next, copy.acknowledged = head.next, head.acknowledged
+        copy.subscribed = head.subscribed
         copy.epochs = EpochHistory(head.epochs)
         for publisher, highest in state.highest.items():
             recent = state.recent.get(publisher)
@@ -174,7 +197,7 @@ class KeptCopies:
             copy = None
         if copy is None:
             copy = self._make(link.name, head)
-        self._mark(copy, head.acknowledged, head.first, head.secret)
+        self._mark(copy, head.acknowledged, head.first, head.secret, subscribed=head.subscribed)
         self._tell_safe(link, copy)
 
     def rows(self, link: Link, message: CopyRows) -> None:
@@ -199,7 +222,8 @@ class KeptCopies:
         """So much is acknowledged, and so much is gone."""
         copy = self._of(link, message.key, message.id)
         if copy is not None:
-            self._mark(copy, message.acknowledged, message.first, message.secret[:SECRET_LENGTH_MAX])
+            secret = message.secret[:SECRET_LENGTH_MAX]
+            self._mark(copy, message.acknowledged, message.first, secret, subscribed=message.subscribed)
 
     def drop(self, link: Link, message: CopyDrop) -> None:
         """The log is no more, or is kept elsewhere."""
@@ -267,7 +291,7 @@ class KeptCopies:
         )
         return copy
 
-    def _mark(self, copy: _Copy, acknowledged: int, first: int, secret: str) -> None:
+    def _mark(self, copy: _Copy, acknowledged: int, first: int, secret: str, *, subscribed: bool) -> None:
         acknowledged, first = min(acknowledged, copy.next - 1), min(first, copy.next)
         if acknowledged > copy.acknowledged:
             copy.acknowledged = acknowledged
@@ -278,6 +302,9 @@ class KeptCopies:
         if secret != copy.secret:
             copy.secret = secret
             self._work.ask(KeepSecret(copy.name, secret))
+        if subscribed and not copy.subscribed:
+            copy.subscribed = True
+            self._work.ask(KeepSubscribed(copy.name))
 
     def _end(self, place: _Place) -> None:
         self._work.ask(DeleteLog(self._copies.pop(place).name))

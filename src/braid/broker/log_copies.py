@@ -54,7 +54,7 @@ class CopyProgress:
         """Whether a piece is on its way to it, or is being read."""
         self.copied = 0
         """Rows before this are on its disk."""
-        self.marked: tuple[int, int, str] = (-1, 0, "")
+        self.marked: tuple[int, int, str, bool] = (-1, 0, "", False)
         """What it was told last of what is acknowledged, the first row, and the secret."""
         self.waiting: deque[tuple[int, Pending | Answer]] = deque()
         """Those who wait until it is so far."""
@@ -219,7 +219,7 @@ class LogCopies:
     def _begin(self, log: DurableLog, copying: CopyProgress, link: Link) -> None:
         copying.begun = False
         copying.under_way = True
-        copying.marked = (log.acknowledged, log.first_offset, log.secret)
+        copying.marked = (log.acknowledged, log.first_offset, log.secret, log.subscribed)
         self._turn.tell(link, CopyBegin(_head_of(log)))
 
     def _leave(self, log: DurableLog, copying: CopyProgress) -> None:
@@ -297,7 +297,7 @@ class LogCopies:
             self._begin(log, copying, link)  # they have been dropped meanwhile
 
     def _tell_mark(self, log: DurableLog, copying: CopyProgress, link: Link) -> None:
-        mark = (log.acknowledged, log.first_offset, log.secret)
+        mark = (log.acknowledged, log.first_offset, log.secret, log.subscribed)
         if copying.begun and mark != copying.marked and link.agreed:
             copying.marked = mark
             self._turn.tell(link, CopyMark(log.key, log.id, *mark))
@@ -318,4 +318,5 @@ def _head_of(log: DurableLog) -> CopyHead:
         log.stored_end,
         log.acknowledged,
         list(log.epochs.entries),
+        log.subscribed,
     )

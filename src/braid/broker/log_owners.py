@@ -16,7 +16,7 @@ from braid.broker.parties import Client
 from braid.broker.store_work import Answer
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import FilterError, RequestRefusedError
-from braid.protocol.log import Pin, PinRows
+from braid.protocol.log import KeepSubscribed, Pin, PinRows
 from braid.protocol.messages import Done
 
 if TYPE_CHECKING:
@@ -85,8 +85,14 @@ class LogOwners:
             return
         self._turn.tell(client, Done(message.request, self._status(log)))
 
+    def subscribed(self, log: DurableLog) -> None:
+        """A client reads a log now, and goes on later after what it has acknowledged, whenever that is."""
+        if not log.subscribed:
+            log.subscribed = True
+            self._logs.work.ask(KeepSubscribed(log.key))
+
     def acknowledge(self, client: Client, message: AcknowledgeDurable) -> None:
-        """Rows are done with, whichever client reads them."""
+        """Rows are done with, where no subscriber has still to see them."""
         try:
             log = self._owned(client, message)
             if not -1 <= message.offset < log.safe_offset:
@@ -94,6 +100,12 @@ class LogOwners:
                     f"offset {message.offset} of {message.name!r} cannot be acknowledged: the last that is "
                     f"safely stored is {log.safe_offset - 1}",
                     "argument",
+                )
+            if log.subscribed and message.offset > log.acknowledged:
+                raise RequestRefusedError(
+                    f"{message.name!r} has a subscriber, which goes on after what it acknowledged itself: "
+                    f"offset {log.acknowledged} at present. No other acknowledges for it",
+                    "subscribed",
                 )
         except RequestRefusedError as error:
             self._turn.fail(client, message.request, error)
@@ -170,6 +182,7 @@ class LogOwners:
             "acknowledged": log.acknowledged,
             "bytes": self._logs.stored.bytes_of(log),
             "read": log.reader is not None,
+            "subscribed": log.subscribed,
             "epochs": log.epochs.entries,
             "pins": [
                 {"consumer": pin.consumer, "offset": pin.offset, "expires_at_us": pin.expires_at_us}

@@ -301,6 +301,8 @@ class LostLogs:
             log.shard, log.shards, log.copies = head.shard, head.shards, head.copies
             log.first_offset = log.next_offset = log.stored_end = log.safe_offset = head.first
             self._logs.making.keep(log)
+        if head.subscribed:
+            self._logs.owners.subscribed(log)
         fetch = self._fetches[log.key] = _Fetch(log, head, link.name, self._turn.now_us)
         self._turn.note("info", "fetches a log from its copy", log=log.key, at=link.name, rows=head.next)
         self._fetch_on(fetch)

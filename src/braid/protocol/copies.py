@@ -45,6 +45,8 @@ class CopyHead(msgspec.Struct, array_like=True, frozen=True):
     next: int
     acknowledged: int
     epochs: list[tuple[str, int]]
+    subscribed: bool = False
+    """Whether a client ever subscribed to it."""
 
 
 class _Copy(msgspec.Struct, array_like=True, frozen=True):
@@ -103,6 +105,7 @@ class CopyMark(_Copy, tag=86, frozen=True):
     acknowledged: int
     first: int
     secret: str
+    subscribed: bool = False
 
 
 class CopyDrop(_Copy, tag=87, frozen=True):

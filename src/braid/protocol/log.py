@@ -40,6 +40,7 @@ __all__ = [
     "KeepNeighbour",
     "KeepSecret",
     "KeepStanding",
+    "KeepSubscribed",
     "LogBounds",
     "LogRow",
     "LogState",
@@ -107,6 +108,13 @@ class KeepSecret:
 
     name: str
     secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSubscribed:
+    """Remember that a subscriber reads a log: what it has not seen, only it acknowledges."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +191,7 @@ class PinRows:
 StoreOperation: TypeAlias = (
     CreateLog
     | KeepSecret
+    | KeepSubscribed
     | DeleteLog
     | AppendRows
     | ForgetPublishers
@@ -244,6 +253,8 @@ class LogState:
     copies: int = 0
     origin: str = ""
     """The broker whose log this is a copy of; empty for a log of one's own."""
+    subscribed: bool = False
+    """Whether a subscriber ever read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +404,7 @@ def check_operations(
             raise unknown_log(operation.name, type(operation).__name__)
         elif isinstance(operation, DeleteLog):
             planned[operation.name] = None
-        elif not isinstance(operation, BeginEpoch | ForgetPublishers | KeepSecret | PinRows):
+        elif not isinstance(operation, BeginEpoch | ForgetPublishers | KeepSecret | KeepSubscribed | PinRows):
             _check_offset(operation, bounds)
 
 

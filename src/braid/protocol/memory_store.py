@@ -21,6 +21,7 @@ from braid.protocol.log import (
     DropRows,
     ForgetPublishers,
     KeepSecret,
+    KeepSubscribed,
     LogBounds,
     LogRow,
     LogState,
@@ -56,6 +57,7 @@ class _MemoryLog:
     recent: dict[str, Bits] = field(default_factory=dict)
     epochs: EpochHistory = field(default_factory=EpochHistory)
     secret: str = ""
+    subscribed: bool = False
     pins: dict[str, Pin] = field(default_factory=dict)
     rows: list[tuple[int, LogRow]] = field(default_factory=list)
     """The kept rows, each with its time; the first one has the offset `bounds.first_offset`."""
@@ -98,6 +100,7 @@ class _MemoryLog:
             self.created.shards,
             self.created.copies,
             self.created.origin,
+            self.subscribed,
         )
 
 
@@ -126,6 +129,8 @@ class MemoryStore:
                     self._logs[name].append(operation)
                 case KeepSecret(name=name, secret=secret):
                     self._logs[name].secret = secret
+                case KeepSubscribed(name=name):
+                    self._logs[name].subscribed = True
                 case ForgetPublishers(name=name, publishers=publishers):
                     for publisher in publishers:
                         self._logs[name].highest.pop(publisher, None)

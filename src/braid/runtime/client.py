@@ -451,9 +451,10 @@ class Client:
         """Have a log that collects what satisfies `filter`, without reading it.
 
         One that is there already needs to have the same filter. With `when_full="block"`, the default here,
-        publishers wait rather than that the log loses rows. With `shard=(2, 4)` it is one of four logs,
-        perhaps at different brokers, that have some of the publishers each: order holds per publisher. The
-        rest is as in `subscribe`.
+        clients that publish at its broker wait while its owner keeps more than it may; what is published
+        elsewhere is not held up, and beyond twice that limit the oldest rows go, pinned ones too. With
+        `shard=(2, 4)` it is one of four logs, perhaps at different brokers, that have some of the publishers
+        each: order holds per publisher. The rest is as in `subscribe`.
         """
         self._engine.check()
         self._require_brokers("durable subscriptions", "subscribe without durable")
@@ -478,9 +479,10 @@ class Client:
     async def acknowledge_log(
         self, name: str, offset: int, *, log: str | None = None, secret: str | None = None
     ) -> None:
-        """Everything up to this offset is done with, also if another client reads the log.
+        """Everything up to this offset is done with. Returns when that is stored.
 
-        Returns when that is stored.
+        Of a log that a client has subscribed to, only the subscriber says so, with its own `acknowledge`: it
+        goes on after what is acknowledged, and would miss rows. Others are refused with the code `subscribed`.
 
         `log` is the id of the log that is meant, if that matters.
         """

@@ -52,6 +52,8 @@ class DurableStatus(msgspec.Struct, frozen=True):
     """The records that are kept."""
     read: bool
     """Whether a client reads it at the moment."""
+    subscribed: bool = False
+    """Whether a client ever subscribed to it. What that one has not seen, only it acknowledges."""
     epochs: tuple[tuple[str, int], ...] = ()
     """The starts of the broker that appended rows, and the first offset of each."""
     pins: tuple[LogPin, ...] = ()

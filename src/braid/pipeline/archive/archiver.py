@@ -140,8 +140,8 @@ class Archiver:
 
     def _acknowledge(self, status: DurableStatus, archived: int) -> None:
         """What nobody else has still to read is done with."""
-        if status.read:
-            return  # its reader says so
+        if status.subscribed:
+            return  # its subscriber says so, also when it is not here at the moment
         others = [pin.offset for pin in status.pins if pin.consumer != self._consumer]
         done = min([archived, *others]) - 1
         if done > status.acknowledged:

@@ -24,6 +24,7 @@ from braid.protocol.log import (
     KeepNeighbour,
     KeepSecret,
     KeepStanding,
+    KeepSubscribed,
     LogBounds,
     Pin,
     PinRows,
@@ -80,6 +81,10 @@ class Changes:
                 case KeepSecret(name=name, secret=secret):
                     self._connection.execute(
                         "UPDATE logs SET secret = ? WHERE log = ?", (secret, self.head(name).log)
+                    )
+                case KeepSubscribed(name=name):
+                    self._connection.execute(
+                        "UPDATE logs SET subscribed = 1 WHERE log = ?", (self.head(name).log,)
                     )
                 case BeginEpoch(name=name, epoch=epoch):
                     self._begin_epoch(self.head(name), epoch)

@@ -20,7 +20,7 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # Files from this version on are brought up to date when they are opened.
 SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
@@ -100,7 +100,8 @@ TABLES = (
         shard INTEGER NOT NULL DEFAULT 0,
         shards INTEGER NOT NULL DEFAULT 1,
         copies INTEGER NOT NULL DEFAULT 0,
-        origin TEXT NOT NULL DEFAULT ''
+        origin TEXT NOT NULL DEFAULT '',
+        subscribed INTEGER NOT NULL DEFAULT 0
     )
     """,
     """
@@ -235,8 +236,12 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE neighbours ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
         connection.execute("ALTER TABLE neighbours ADD COLUMN former TEXT NOT NULL DEFAULT ''")
         connection.execute(STANDING)
-    connection.execute("ALTER TABLE logs ADD COLUMN copies INTEGER NOT NULL DEFAULT 0")
-    connection.execute("ALTER TABLE logs ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
+    if version < 6:
+        connection.execute("ALTER TABLE logs ADD COLUMN copies INTEGER NOT NULL DEFAULT 0")
+        connection.execute("ALTER TABLE logs ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE logs ADD COLUMN subscribed INTEGER NOT NULL DEFAULT 0")
+    # Whether it had a subscriber was not written down: only a log that jobs have pinned may have none.
+    connection.execute("UPDATE logs SET subscribed = log NOT IN (SELECT log FROM pins)")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

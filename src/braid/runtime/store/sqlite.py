@@ -221,7 +221,7 @@ class SqliteStore:
                 """
                 SELECT log, name, owner, filter_text, when_full, first_offset, next_offset,
                        acknowledged_offset, bytes, created_at_us, secret, id,
-                       shard, shards, copies, origin
+                       shard, shards, copies, origin, subscribed
                 FROM logs ORDER BY name
                 """
             )
@@ -388,4 +388,5 @@ def _log_state(
         shards=columns[13],
         copies=columns[14],
         origin=columns[15],
+        subscribed=bool(columns[16]),
     )
