@@ -85,6 +85,28 @@ def test_rows_outside_a_narrowed_grant_are_not_replayed():
     assert len(alice.answers(Done)) == 1
 
 
+def test_a_replay_that_is_to_be_complete_says_that_rows_are_withheld() -> None:
+    network = world_with_a_log()
+    restarted(network, policy("zone = 1", narrow=True))
+    alice = network.client("alice", "A", token="alice")
+    wishes = [
+        Replay(1, "log", 0, 5, complete=True),
+        Replay(2, "log", 0, 5, complete=True, packed=True),
+        Replay(3, "log", 0, 5, complete=True, filter="zone = 1"),
+        Replay(4, "log", 1, 1, complete=True),
+    ]
+    for wish in wishes:
+        alice.ask(wish)
+        network.run(us=100_000)
+    assert [(answer.request, answer.code) for answer in alice.answers(Failed)] == [
+        (1, "withheld"),
+        (2, "withheld"),
+        (3, "withheld"),
+    ]
+    assert "from offset 0 on are not for its owner any more" in alice.answers(Failed)[0].reason
+    assert stored(alice) == [(1, 1)]
+
+
 def test_a_reader_is_not_held_up_by_rows_that_it_may_not_have():
     network = Network()
     network.start("A", store=True, access=policy("TRUE", narrow=True), durable_window_bytes=100)

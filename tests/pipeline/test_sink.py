@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import types as T
 
 import braid
 import braid.spark
+from braid.pipeline.source import writing
+from braid.pipeline.source.errors import SourceError
+from braid.pipeline.source.options import SinkOptions
+from braid.pipeline.source.writing import BatchSink, Written
 from tests.pipeline.source_network import running_broker
 
 if TYPE_CHECKING:
@@ -89,6 +95,67 @@ def test_a_batch_is_published_once_however_often_it_is_written(
                 write(table, **options)
             assert sentence in str(raised.value), options
         assert len(rows_of(client, "out")) == 200
+
+
+class Task:
+    """What Spark tells a task."""
+
+    def partitionId(self) -> int:
+        return 0
+
+
+def attempt(address: str, numbers: range | list[int], batch: int = 0) -> Written:
+    """What a task does in a write."""
+    options = SinkOptions.of({"brokers": address, "runId": "monday", "batchId": str(batch)})
+    sink = BatchSink(options, T.StructType([T.StructField("n", T.LongType())]))
+    return sink.write(iter([pa.RecordBatch.from_pydict({"n": [*numbers]})]))
+
+
+def test_a_row_that_was_refused_is_not_taken_for_a_repetition_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing.TaskContext, "get", Task)
+    access = tmp_path / "access.toml"
+    access.write_text('[anonymous]\npublish = "n <> 10"\nsubscribe = "TRUE"\n')
+    with running_broker(tmp_path / "broker", access=access) as (address, client):
+        client.create_durable("out", "n >= 0")
+        count = 2**16 + 100
+        with pytest.raises(SourceError, match=r"1 of .* rows were not taken"):
+            attempt(address, range(count))
+        numbers = [n if n != 10 else count for n in range(count)]
+        written = attempt(address, numbers)
+        assert written.rows == count > written.repeated > 0
+        assert client.log_status("out").safe == count
+        # All of it again, most of it older than what can be told from repetitions: nothing new, no mistake.
+        assert attempt(address, numbers) == Written(count, count)
+
+
+def test_a_batch_that_comes_after_a_later_one_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing.TaskContext, "get", Task)
+    with running_broker(tmp_path / "broker") as (address, client):
+        client.create_durable("out", "n >= 0")
+        attempt(address, range(5), batch=3)
+        assert attempt(address, range(5), batch=3).repeated == 5
+        sentence = "5 rows of batch 2 were not published: 'spark.monday.0' has published batch 3 already"
+        with pytest.raises(SourceError, match=sentence):
+            attempt(address, range(5), batch=2)
+    # Logs remember it when the memory of the broker is gone.
+    with running_broker(tmp_path / "broker") as (address, client):
+        with pytest.raises(SourceError, match=sentence):
+            attempt(address, range(5), batch=2)
+        assert [row["n"] for row in rows_of(client, "out")] == [*range(5)]
+
+
+def test_a_write_that_changes_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    options = SinkOptions.of({"brokers": "braid://127.0.0.1:1", "runId": "monday"})
+    sink = BatchSink(options, T.StructType([T.StructField("n", T.LongType())]))
+    sink.commit([Written(3, 2), None, Written(2, 2)])
+    sink.commit([])
+    assert not caplog.records
+    sink.commit([Written(3, 3), Written(2, 2)])
+    assert "nothing was published: all 5 rows have numbers that the run 'monday' had" in caplog.text
 
 
 def test_a_stream_goes_through_the_network_and_back_exactly_once(

@@ -84,6 +84,16 @@ def test_predicates_go_to_the_broker_and_change_nothing(
     assert pushed.count() == sum(400 < n < 2000 and n % 10 in (3, 4) for n in range(ROWS))
 
 
+def test_a_predicate_that_is_too_long_for_a_broker_stays_with_spark(
+    registered: SparkSession, filled: tuple[str, braid.SyncClient]
+) -> None:
+    wanted = ", ".join(f"'S{n}'" for n in range(3, 10_003))
+    frame = read(registered, filled[0]).where(f"n < 100 AND symbol IN ({wanted})")
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "Filter symbol" in plan  # and nothing about n
+    assert frame.count() == 70
+
+
 def test_mistakes_are_sentences(registered: SparkSession, filled: tuple[str, braid.SyncClient]) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"log": "nothing"}, "there is no durable subscription 'nothing'"),

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import types as T
+from pyspark.sql.datasource import In
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import braid
 import braid.spark
 from braid.cli import main
 from braid.pipeline.archive.catalog import archive_into_table
+from braid.pipeline.source.decoding import Decoding
 from braid.pipeline.source.options import SourceOptions
-from braid.pipeline.source.reading import LogStreamReader
+from braid.pipeline.source.reading import LogStreamReader, PushingLogReader
 from tests.pipeline.source_network import running_broker
 
 if TYPE_CHECKING:
@@ -199,6 +201,62 @@ def test_a_beginning_that_is_gone_is_an_error_or_counted(
         lenient = {"startingOffset": 0, "failOnDataLoss": "false"}
         assert read(registered, address, **lenient).count() == status.safe - first
         assert run(registered, address, tmp_path, "lenient", **lenient) == [*range(first, status.safe)]
+
+
+def rows_of(address: str, pushed: tuple[Any, ...] = (), **options: Any) -> list[int]:
+    """What a batch gives, without a Spark around it."""
+    chosen = {"brokers": address, "log": "orders", **options}
+    reader = PushingLogReader(SourceOptions.of({name: str(value) for name, value in chosen.items()}), COLUMNS)
+    assert not [*reader.pushFilters([*pushed])]
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [n for batch in batches for n in batch.column("n").to_pylist()]
+
+
+def test_what_is_withheld_is_never_left_out_in_silence(tmp_path: Path) -> None:
+    access = tmp_path / "access.toml"
+    grant = '[anonymous]\npublish = "TRUE"\nnarrow = true\n'
+    access.write_text(grant + 'subscribe = "TRUE"\n')
+    with running_broker(tmp_path / "broker", access=access) as (address, client):
+        client.create_durable("orders", "n >= 0")
+        publish(client, 0, 20)
+        assert rows_of(address) == [*range(20)]
+    access.write_text(grant + 'subscribe = "n < 10"\n')
+    with running_broker(tmp_path / "broker", access=access) as (address, _):
+        assert rows_of(address, endingOffset=10) == [*range(10)]
+        for wish in ({}, {"filter": "n < 5"}, {"failOnDataLoss": False}):
+            with pytest.raises(Exception, match="from offset 10 on are not for its owner any more"):
+                rows_of(address, **wish)
+
+
+def test_a_broker_that_takes_only_short_filters_is_asked_for_everything(tmp_path: Path) -> None:
+    access = tmp_path / "access.toml"
+    limits = "[anonymous.limits]\nfilter_length_max = 40\n"
+    access.write_text(f'[anonymous]\npublish = "TRUE"\nsubscribe = "TRUE"\n{limits}')
+    with running_broker(tmp_path / "broker", access=access) as (address, client):
+        client.create_durable("orders", "n >= 0")
+        publish(client, 0, 20)
+        wanted = In(("n",), (*range(0, 1_000, 5),))
+        assert rows_of(address, (wanted,)) == [0, 5, 10, 15]
+        assert rows_of(address, (wanted,), filter="n < 10") == [0, 5]
+        with pytest.raises(Exception, match="at most 40 are allowed"):
+            rows_of(address, (wanted,), filter=" OR ".join(f"n = {n}" for n in range(20)))
+
+
+def test_columns_may_be_pushed_alone(
+    network: tuple[str, braid.SyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, client = network
+    client.publish_batch([{"n": n, "text": "x" * 50} for n in range(20)], delivery="acknowledged").wait()
+    sizes: list[int] = []
+    batch = Decoding.batch
+
+    def watched(self: Decoding, log: str, piece: Any) -> Any:
+        sizes.append(sum(map(len, piece.packed.record_list())))
+        return batch(self, log, piece)
+
+    monkeypatch.setattr(Decoding, "batch", watched)
+    assert rows_of(address) == rows_of(address, pushColumns=True) == [*range(20)]
+    assert sizes[1] + 20 * 50 <= sizes[0]
 
 
 def test_a_log_becomes_a_table_of_the_catalog_once(

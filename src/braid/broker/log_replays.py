@@ -198,6 +198,9 @@ class LogReplays:
             return
         replay.next = rows[-1][0] + 1
         permitted = replay.log.permitted_rows(rows)
+        if replay.complete and len(permitted) < len(rows):
+            self._fail(replay, _withheld(replay.log, rows, permitted))
+            return
         if replay.selection is not None and permitted:
             permitted = replay.selection.of(permitted)
         parts = self._reading.parts(replay.log, replay.client, permitted)
@@ -232,6 +235,19 @@ class LogReplays:
             "rows": replay.rows,
         }
         self._turn.tell(replay.client, Done(replay.request, msgspec.json.encode(answer).decode()))
+
+
+def _withheld(
+    log: DurableLog, rows: Sequence[tuple[int, LogRow]], permitted: Sequence[tuple[int, LogRow]]
+) -> RequestRefusedError:
+    """Why a replay that is to be complete cannot be."""
+    given = {offset for offset, _ in permitted}
+    first = next(offset for offset, _ in rows if offset not in given)
+    return RequestRefusedError(
+        f"rows of {log.name!r} from offset {first} on are not for its owner any more, who may subscribe to "
+        "less than when they were stored; grant that again, or begin behind them",
+        "withheld",
+    )
 
 
 def _require_kept(log: DurableLog, first: int, found: int | None = None) -> None:

@@ -154,6 +154,10 @@ class PublicationsDiscarded:
 
     sequences: tuple[int, ...]
     reason: str
+    known: bool = True
+    """Whether exactly these were here before; otherwise they are too old to be told from repetitions."""
+    highest: int = 0
+    """The highest number that is known of the publisher."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -471,7 +471,8 @@ class ClientSession:
         elif isinstance(body, PublishDiscarded):
             news = self.outbox.news_of_discarded(body)
             if news:
-                self._effects.append(PublicationsDiscarded(tuple(news), _why_discarded(body)))
+                why = _why_discarded(body)
+                self._effects.append(PublicationsDiscarded(tuple(news), why, body.known, body.highest))
         elif not isinstance(body, Reach):
             raise RemoteProtocolError(f"a client was sent a {type(body).__name__}")
 

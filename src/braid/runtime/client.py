@@ -138,6 +138,15 @@ class Client:
         return self._engine.settings.secret
 
     @property
+    def overtaken(self) -> tuple[int, int]:
+        """How many of `discards` are only too old to be told from repetitions, and the highest number known.
+
+        A broker does not know whether it had a publication whose number is tens of thousands below the
+        highest of its publisher, and takes it for one that it had.
+        """
+        return self._engine.receipts.overtaken
+
+    @property
     def discards(self) -> int:
         """How many publications the broker took for repetitions; their receipts say so."""
         return self._engine.receipts.discards
@@ -482,7 +491,7 @@ class Client:
         """Everything up to this offset is done with. Returns when that is stored.
 
         Of a log that a client has subscribed to, only the subscriber says so, with its own `acknowledge`: it
-        goes on after what is acknowledged, and would miss rows. Others are refused with the code `subscribed`.
+        goes on after what is acknowledged, and would miss rows. Others are refused (code `subscribed`).
 
         `log` is the id of the log that is meant, if that matters.
         """

@@ -240,7 +240,7 @@ class ClientEngine:
             tell("on_error", self.on_error, effect.error, None)
         elif isinstance(effect, PublicationsDiscarded):
             _log.warning("%d publications were discarded: %s", len(effect.sequences), effect.reason)
-            self.receipts.discarded(effect.sequences)
+            self.receipts.discarded(effect.sequences, overtaken_by=0 if effect.known else effect.highest)
         elif isinstance(effect, Connected):
             _log.info("connected to the broker %s", effect.broker)
             if not self._opened.done():

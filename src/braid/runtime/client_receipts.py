@@ -124,6 +124,8 @@ class ReceiptBook:
         """How many publications were refused, and why the last of them was."""
         self.discards = 0
         """How many were taken for repetitions."""
+        self.overtaken = (0, 0)
+        """How many of those are only too old to be told from repetitions, and the number that is too high."""
         self._discarded: list[tuple[int, int]] = []
         """Runs of them, first and last, in ascending order."""
         self._forgotten = 0
@@ -236,13 +238,15 @@ class ReceiptBook:
             if len(self._refused) > REFUSALS_MAX:
                 self._refused.popitem(last=False)
 
-    def discarded(self, sequences: Iterable[int]) -> None:
-        """The broker took these for repetitions."""
+    def discarded(self, sequences: Iterable[int], *, overtaken_by: int = 0) -> None:
+        """The broker took these for repetitions, perhaps only because of a number so much higher."""
         runs = self._discarded
         for sequence in sequences:
             if self._is_discarded(sequence):
                 continue  # both its broker and one further on may say so
             self.discards += 1
+            if overtaken_by:
+                self.overtaken = (self.overtaken[0] + 1, max(self.overtaken[1], overtaken_by))
             if runs and sequence == runs[-1][1] + 1:
                 runs[-1] = (runs[-1][0], sequence)
             else:

@@ -156,6 +156,11 @@ class SyncClient:
         return self._client.first_sequence
 
     @property
+    def overtaken(self) -> tuple[int, int]:
+        """How many of `discards` are only too old to be told from repetitions. See `Client.overtaken`."""
+        return self._client.overtaken
+
+    @property
     def discards(self) -> int:
         """How many publications the broker took for repetitions; their receipts say so."""
         return self._client.discards

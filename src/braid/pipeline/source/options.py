@@ -51,6 +51,7 @@ _SOURCE = (
     "maxPartitions",
     "failOnDataLoss",
     "pushDown",
+    "pushColumns",
     "sampleRows",
     "connectTimeout",
     "pinDays",
@@ -187,6 +188,8 @@ class SourceOptions:
     max_partitions: int
     fail_on_data_loss: bool
     push_down: bool
+    push_columns: bool
+    """Whether the broker leaves other attributes out also where no predicate was pushed."""
     sample_rows: int
     connect_timeout_s: float
     pin_s: float
@@ -223,6 +226,7 @@ class SourceOptions:
             max_partitions=asked.number("maxPartitions", 1_000),
             fail_on_data_loss=asked.flag("failOnDataLoss", True),
             push_down=asked.flag("pushDown", True),
+            push_columns=asked.flag("pushColumns", False),
             sample_rows=asked.number("sampleRows", 1_000),
             connect_timeout_s=asked.seconds("connectTimeout", 30.0),
             pin_s=asked.seconds("pinDays", 7.0) * 86_400,

@@ -4,7 +4,8 @@ Spark trusts a source: a predicate that is accepted is not looked at again. So t
 lets every row pass that the predicate accepts, and perhaps some more, such as rows whose value has another
 type than the column; and each task decides exactly on the columns it has made. What cannot be said so stays
 with Spark: `<=>`, `IS NULL` (a value of a wrong type is NULL for Spark and there for the broker), metadata
-columns, dates, decimals, floats of 32 bits, and numbers too large for a double to tell apart.
+columns, dates, decimals, floats of 32 bits, numbers too large for a double to tell apart, and what would make
+the filter too long, such as a list of thousands of strings.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ __all__ = ["Pushed"]
 
 # Beyond this a double cannot hold every integer, so that rounding would decide.
 EXACT_MAX = 2**53
+# Brokers take filters of up to 65,536 characters; half of that leaves room for what a grant adds.
+TEXT_LENGTH_MAX = 32_000
 
 _COMPARISONS: dict[type, tuple[str, Any]] = {
     EqualTo: ("=", pc.equal),
@@ -64,12 +67,12 @@ class Pushed:
     accepted: list[Filter] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
-    def accept(self, filters: Iterable[Filter], schema: T.StructType) -> list[Filter]:
-        """Take what can be taken; returns what Spark has to do itself."""
+    def accept(self, filters: Iterable[Filter], schema: T.StructType, own: str = "") -> list[Filter]:
+        """Take what can be taken beside the query's own filter; returns what Spark has to do itself."""
         left = []
         for each in filters:
             text = _text(each, schema)
-            if text is None:
+            if text is None or len(self.filter(own)) + len(text) > TEXT_LENGTH_MAX:
                 left.append(each)
             else:
                 self.accepted.append(each)

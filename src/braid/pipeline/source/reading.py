@@ -159,7 +159,7 @@ def _read(
     decoding = Decoding(schema)
     asked = pushed.filter(own_filter) or None
     columns = None
-    if asked is not None and not {"_body", "_content_type"} & set(schema.names):
+    if (asked is not None or options.push_columns) and not {"_body", "_content_type"} & set(schema.names):
         columns = [field.name for field in attribute_fields(schema)]
     first, epoch = part.first, part.epoch
     credentials = options.task_credentials or options.credentials
@@ -178,12 +178,21 @@ def _read(
             )
             try:
                 for piece in replay:
+                    if asked is None:
+                        _require_next(part.name, first, piece.offsets)
                     first = piece.offsets[-1] + 1
                     batch = pushed.apply(decoding.batch(part.name, piece))
                     if batch.num_rows:
                         yield batch
+                if asked is None:
+                    _require_next(part.name, first, range(part.last + 1, part.last + 1))
                 break
             except RequestRefusedError as error:
+                if error.code == "limit" and asked != (own_filter or None):
+                    # This broker takes no filter as long as that; what was pushed is decided here as well.
+                    logger.info("the log %r is read without what was pushed: %s", part.name, error)
+                    asked = own_filter or None
+                    continue
                 if error.code != "trimmed" or options.fail_on_data_loss:
                     raise
                 oldest = client.log_status(asked_name, secret=part.secret).first
@@ -201,6 +210,16 @@ def _read(
             "%d values of the log %r have another type than their column and are NULL",
             decoding.mistyped,
             part.name,
+        )
+
+
+def _require_next(name: str, first: int, offsets: Sequence[int]) -> None:
+    """A `SourceError` where rows are left out before these, or among them."""
+    begin = offsets.start if isinstance(offsets, range) else offsets[0]
+    if begin != first or (offsets and offsets[-1] + 1 - begin != len(offsets)):
+        raise SourceError(
+            f"rows of the log {name!r} from offset {first} on are missing in the broker's answer, which is "
+            "about all of them; nothing was left out in silence, and the query can be run again"
         )
 
 
@@ -245,7 +264,7 @@ class PushingLogReader(LogReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Accept what can be applied exactly."""
-        yield from self._pushed.accept(filters, self._schema)
+        yield from self._pushed.accept(filters, self._schema, self._options.filter)
 
 
 def _asked_offset(name: str, status: DurableStatus, wish: str | dict[str, int]) -> int:

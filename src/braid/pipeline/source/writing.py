@@ -9,10 +9,15 @@ a task of an older batch that comes late has only numbers that are known. That n
 in the same order in every attempt: with `idColumn`, a task sorts its rows by that column first.
 
 A task returns when everything it published is acknowledged, so that Spark commits nothing that may be lost.
+Brokers know the latest tens of thousands of numbers one by one, and take what is older for repetitions. So no
+row is published before all those so far behind it are acknowledged: then it is true of an attempt of the same
+batch. A task that is behind by a whole batch fails.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from braid.errors import PublicationError, RequestRefusedError
 from braid.language import Publication, Range
 from braid.pipeline.source.connecting import connected
 from braid.pipeline.source.errors import SourceError, as_sentences
@@ -31,14 +37,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from braid.pipeline.source.options import SinkOptions
+    from braid.runtime import SyncClient, SyncReceipt
 
 __all__ = ["BatchSink", "StreamSink", "checked_rows"]
+
+logger = logging.getLogger(__name__)
 
 # Of one batch and partition; more would run into the numbers of the next batch.
 ROWS_MAX = 2**32 - 1
 # The one epoch of every query: its numbers go on from attempt to attempt.
 EPOCH = "query"
 PUBLISH_ROWS = 2_000
+# Rows that may be under way: half of what brokers tell from repetitions one by one (`OVERTAKING_MAX`).
+UNDER_WAY_MAX = 32_000
+BATCH_BITS = 32
 
 # Spark tells tasks of a stream in these which batch of which query they are about.
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -109,9 +121,10 @@ class _Sink:
             options.connect_timeout_s,
             publisher=publisher,
             epoch=EPOCH,
-            first_sequence=(batch << 32) + 1,
+            first_sequence=(batch << BATCH_BITS) + 1,
         )
         rows = 0
+        under_way: deque[SyncReceipt] = deque()
         with client:
             for some in self._ordered(batches):
                 for start in range(0, some.num_rows, PUBLISH_ROWS):
@@ -121,11 +134,12 @@ class _Sink:
                         raise SourceError(
                             f"more than {ROWS_MAX:,} rows in one partition of a batch; make more partitions"
                         )
-                    client.publish_batch(part, delivery="acknowledged")
+                    under_way.append(client.publish_batch(part, delivery="acknowledged"))
+                    if len(under_way) * PUBLISH_ROWS > UNDER_WAY_MAX:
+                        _wait(under_way.popleft())
+                    _require_taken(client, rows, publisher, batch)
             client.flush()
-            refused, why = client.refusals
-            if refused:
-                raise SourceError(f"{refused} of {rows} rows were not taken: {why}")
+            _require_taken(client, rows, publisher, batch)
             return Written(rows, client.discards)
 
     def _ordered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,6 +178,28 @@ class _Sink:
         return Publication(attributes, body or b"", kind or "")
 
 
+def _wait(receipt: SyncReceipt) -> None:
+    """Its rows are where they are to be, or the client knows why not."""
+    try:
+        receipt.wait()
+    except (PublicationError, RequestRefusedError) as error:
+        logger.debug("rows were not taken: %s", error)
+
+
+def _require_taken(client: SyncClient, rows: int, publisher: str, batch: int) -> None:
+    """A `SourceError` where rows were not published, and no earlier attempt has published them either."""
+    refused, why = client.refusals
+    if refused:
+        raise SourceError(f"{refused} of {rows} rows were not taken: {why}")
+    late, highest = client.overtaken
+    if highest >> BATCH_BITS > batch:
+        raise SourceError(
+            f"{late} rows of batch {batch} were not published: {publisher!r} has published batch "
+            f"{highest >> BATCH_BITS} already, so this attempt came too late, or the number of its batch was "
+            "used before; a query from an older checkpoint needs a new one, and a write another 'runId'"
+        )
+
+
 class BatchSink(DataSourceArrowWriter):
     """For `df.write.format("braid")`."""
 
@@ -181,6 +217,19 @@ class BatchSink(DataSourceArrowWriter):
         """Publish the rows of one partition; this runs on an executor."""
         with as_sentences():
             return self._sink.publish(iterator, self._options.run_id, self._options.batch_id)
+
+    def commit(self, messages: list[Any]) -> None:
+        """All tasks have published: a write that changed nothing is worth a word, as it may be a mistake."""
+        rows = sum(each.rows for each in messages if each is not None)
+        if rows and rows == sum(each.repeated for each in messages if each is not None):
+            logger.warning(
+                "nothing was published: all %d rows have numbers that the run %r had published before%s. "
+                "That is right where the same write was done again; other rows need another 'runId', or a "
+                "higher 'batchId'",
+                rows,
+                self._options.run_id,
+                f" as batch {self._options.batch_id}" if self._options.batch_id else "",
+            )
 
 
 class StreamSink(DataSourceStreamArrowWriter):
