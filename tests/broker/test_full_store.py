@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braid.protocol.inputs import Resources
+from braid.protocol.log import AppendRows
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
 from tests.broker.wire import Network, WireClient
 
@@ -142,3 +143,37 @@ def test_publishers_are_held_back_while_memory_is_short():
 
 def held_back(network: Network, broker: str = "B") -> set[str]:
     return {client.name for client in network.cores[broker]._connections.clients if client.channel.withheld}
+
+
+def test_what_is_remembered_of_publishers_counts_while_it_waits_for_a_full_disk():
+    """A small row takes along which numbers of its publisher are in the log, and that may be much more."""
+    network = Network(codec=False)
+    network.start("A", store=True, persist_bytes_max=100_000)
+    reader = network.client("reader", "A")
+    reader.ask(SubscribeDurable(1, "log", "TRUE"))
+    network.run(us=100_000)
+    writer = network.client("writer", "A")
+    writers = [f"writer.{number}" for number in range(4)]
+    for publisher in writers:
+        # So many gaps all over what is remembered that nothing takes less room than a bit for each number.
+        for step in range(600):
+            writer.sequence = 109 * step
+            writer.publish({"n": step}, publisher=publisher, receipt=False)
+        network.run(us=1_000)
+    network.run(us=1_000_000)
+    network.full_stores.add("A")
+    for step in range(30):
+        for publisher in writers:
+            writer.sequence = 66_000 + step
+            writer.publish({"n": step}, publisher=publisher, receipt=False)
+        network.run(us=1_000)
+    pieces = network.cores["A"]._durables.work._pieces.values()
+    rows = [each for piece in pieces for each in piece.operations if isinstance(each, AppendRows)]
+    waiting = sum(len(each.recent) + sum(len(row.record) for row in each.rows) for each in rows)
+    assert max(len(each.recent) for each in rows) > 5_000
+    assert network.cores["A"].statistics()["store_unsafe_bytes"] >= waiting > 100_000
+    assert held_back(network, "A") == {"writer"}
+    network.full_stores.clear()
+    network.run(us=15_000_000)
+    assert network.cores["A"].statistics()["store_unsafe_bytes"] == 0
+    assert held_back(network, "A") == set()

@@ -222,6 +222,34 @@ def _many_publishers(directory: Path) -> Outcome:
     return stage.outcome
 
 
+def _names_with_jumps(directory: Path) -> Outcome:
+    """10,000 names, each with two publications far apart, which a log of the attacker stores, too."""
+    with Stage("10,000 names that jump", directory) as stage:
+        stage.begin()
+        collector = RawClient(stage.address("A"), "collector")
+        collector.say(SubscribeDurable(1, "all", "nothing = 1", partial=True, secret="s" * 20))
+        _answer(collector, 1)
+        stage.cost(collector)
+        collector.close()
+        attacker = RawClient(stage.address("A"), "jumper")
+        empty = encode_record({"nothing": 1}, 0)
+        for first in range(0, 10_000, 500):
+            attacker.say(
+                *(
+                    PublicationBatch.of(f"jumper.{number}", [sequence], [empty])
+                    for number in range(first, first + 500)
+                    for sequence in (1, 65_000)
+                )
+            )
+            if first % 2_000 == 0:
+                stage.work(1)
+        stage.cost(attacker)
+        attacker.close()
+        # With a bit for each number between, the broker and the log would take some 85 MB each.
+        stage.end(70 * MEGABYTE)
+    return stage.outcome
+
+
 def _publications(client: RawClient, seconds: float) -> Iterator[PublicationBatch]:
     """What comes until nothing has come for a while."""
     client.socket.settimeout(seconds)
@@ -352,6 +380,7 @@ ATTACKS: dict[str, Callable[[Path], Outcome]] = {
     "twin": _takes_the_place_of_another,
     "silences a publisher": _silences_a_publisher,
     "many publishers": _many_publishers,
+    "names with jumps": _names_with_jumps,
     "robs a log": _robs_a_log,
     "fills memories": _fills_memories,
     "explodes": _explodes,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import struct
+import tracemalloc
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -10,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braid.errors import ConfigurationError
+from braid.errors import ConfigurationError, RemoteProtocolError
 from braid.protocol import PublicationBatch
 from braid.protocol.duplicates import DuplicateFilter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from random import Random
 
 sequences = st.integers(0, 60) | st.sampled_from([2**40, 2**40 + 3, 2**62, 2**63 - 1])
@@ -189,3 +194,167 @@ def test_numbers_are_judged_alike_in_whichever_way_they_come(
             found = np.flatnonzero([quick.is_new(publisher, number) for number in numbers])
         assert (list(range(len(numbers))) if found is None else found.tolist()) == expected
         assert quick.highest(publisher) == max(plain.seen[publisher], default=None)
+
+
+class LongMemory:
+    """The twin for long windows: as plain, and quick enough for thousands of numbers."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.seen: set[int] = set()
+        self.highest = -1
+
+    def new(self, number: int) -> bool:
+        if number <= self.highest - self.window or number in self.seen:
+            return False
+        self.seen.add(number)
+        self.highest = max(self.highest, number)
+        return True
+
+    def known(self, numbers: range) -> list[int]:
+        return [each for each in numbers if each in self.seen and each > self.highest - self.window]
+
+
+def stretches(fate: Random, count: int) -> Iterator[list[int]]:
+    """Numbers as publishers have them: without gaps, with regular or random ones, late, far on."""
+    at = 1
+    for _ in range(count):
+        kind = fate.choice(["run", "run", "stride", "random", "late", "late run", "jump", "single"])
+        length = fate.choice([1, 2, 16, 40, 300])
+        if kind == "run":
+            numbers = list(range(at, at + length))
+        elif kind == "stride":
+            numbers = list(range(at, at + length * 7, 7))
+        elif kind == "random":
+            numbers = [each for each in range(at, at + 4 * length) if fate.random() < 0.4] or [at]
+        elif kind == "late":
+            numbers = sorted({max(0, at - fate.randrange(1, 3000)) for _ in range(length)})
+        elif kind == "late run":
+            first = max(0, at - fate.randrange(1, 3000))
+            numbers = list(range(first, first + length))
+        else:
+            numbers = [at + (0 if kind == "single" else fate.choice([30, 900, 70_000]))]
+        at = max(at, numbers[-1] + 1)
+        yield numbers
+
+
+@pytest.mark.parametrize("window", [64, 1024, 4096, 65_536])
+@pytest.mark.parametrize("seed", range(6))
+def test_long_lives_of_publishers_are_remembered_as_by_a_plain_set(window: int, seed: int) -> None:
+    fate = random.Random(f"{window}/{seed}")
+    quick, plain = DuplicateFilter(window=window), LongMemory(window)
+    for numbers in stretches(fate, 250):
+        expected = [row for row, number in enumerate(numbers) if plain.new(number)]
+        way = fate.choice(["batch", "rows", "alone"])
+        if way == "batch":
+            found = quick.new_in(PublicationBatch.of("p", numbers, [b""] * len(numbers)))
+        elif way == "rows":
+            found = quick.new_rows("p", np.array(numbers))
+        else:
+            found = np.flatnonzero([quick.is_new("p", number) for number in numbers])
+        assert (list(range(len(numbers))) if found is None else found.tolist()) == expected
+        assert quick.highest("p") == plain.highest
+        if fate.random() < 0.1:
+            near = range(max(0, plain.highest - min(window, 5000)), plain.highest + 3)
+            expected = plain.known(near)
+            assert [each for each in near if quick.has("p", each)] == expected
+            assert [near[row] for row in np.flatnonzero(quick.has_rows("p", np.array(near)))] == expected
+            # As it is after it was stored, up to the highest or to one below it.
+            top = plain.highest - fate.choice([0, 0, 1, 200])
+            if top >= 0:
+                again = DuplicateFilter(window=window)
+                again.recall("p", *quick.packed("p", top))
+                known = [each for each in near if each <= top and each in plain.seen]
+                oldest = plain.highest - window
+                assert [each for each in near if again.has("p", each) and each > oldest] == [
+                    each for each in known if each > oldest
+                ]
+                if top == plain.highest and fate.random() < 0.5:
+                    quick = again
+    assert quick.size < 400 + window // 8 + 16 * 512
+
+
+def test_runs_become_bits_where_these_take_less_and_runs_again() -> None:
+    quick = DuplicateFilter(window=65_536)
+    quick.new_rows("p", np.arange(0, 1500, 3))
+    assert quick.packed("p")[1][0] == 2
+    for number in range(1500, 4000, 3):
+        assert quick.is_new("p", number)
+    assert quick.packed("p")[1][0] == 1
+    assert not any(quick.is_new("p", number) for number in range(0, 4000, 3))
+    assert all(quick.is_new("p", number) for number in range(1, 4000, 3))
+    for first in range(4000, 140_000, 100):
+        quick.new_rows("p", np.arange(first, first + 100))
+    assert len(quick.packed("p")[1]) == 5
+
+
+@given(
+    seen=st.lists(st.integers(0, 300), max_size=60),
+    window=st.sampled_from([1, 5, 64, 1024]),
+    late=st.lists(st.integers(0, 320), max_size=20),
+)
+def test_what_was_packed_goes_on_like_the_original(seen: list[int], window: int, late: list[int]) -> None:
+    original, copy = DuplicateFilter(window=window), DuplicateFilter(window=window)
+    for number in [7, *seen]:
+        original.is_new("p", number)
+    copy.recall("p", *original.packed("p"))
+    assert [copy.is_new("p", number) for number in late] == [original.is_new("p", number) for number in late]
+    assert copy.packed("p") == original.packed("p")
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"", b"\x00", b"\x03abcd", b"\x02abc", b"\x02" + bytes(60_000), b"\x01" + bytes(9_000)]
+    # A run that ends before it begins; runs in the wrong order; runs without a gap between them.
+    + [struct.pack(f"<B{len(ends)}H", 2, *ends) for ends in [(1, 2), (3, 3, 9, 9), (9, 5, 4, 0)]],
+)
+def test_what_nobody_has_packed_is_refused(packed: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        DuplicateFilter().recall("p", 100, packed)
+
+
+def memory_of(names: int, numbers: list[int]) -> float:
+    """The bytes for each name of so many that have published these numbers."""
+    gc.collect()
+    tracemalloc.start()
+    seen = DuplicateFilter(window=65_536)
+    for name in range(names):
+        for number in numbers:
+            seen.is_new(f"principal/name-{name}", number)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < 1.5 * seen.size, "what it takes is what is counted"
+    return used / names
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[1, 65_000], [1, 30_000, 65_000, 90_000, 150_000], [*range(1, 64_000, 2000)], [2**40, 1, 2**62]],
+    ids=["two", "five", "sparse", "far"],
+)
+def test_names_with_jumps_take_as_much_memory_as_they_have_published(numbers: list[int]) -> None:
+    assert memory_of(500, numbers) < 600 + 20 * len(numbers)
+
+
+def test_a_publisher_without_gaps_takes_little_however_much_it_publishes() -> None:
+    seen = DuplicateFilter(window=65_536)
+    for first in range(1, 200_000, 1000):
+        assert seen.new_run("p", first, 1000) or first == 1
+        if first == 1:
+            seen.new_rows("p", np.arange(1, 1001))
+    assert seen.size < 500
+    assert len(seen.packed("p")[1]) == 5
+
+
+def test_memory_is_bounded_by_bytes_and_those_pay_who_take_most() -> None:
+    seen = DuplicateFilter(window=65_536, bytes_max=1_000_000)
+    for number in range(200):
+        assert seen.is_new(f"till/quotes-{number}", 1)
+    # A bit for each number is the most that a name can take.
+    wide = np.arange(1, 60_000, 3)
+    for number in range(300):
+        seen.new_rows(f"mallory/{number}", wide)
+        assert seen.size <= 1_000_000
+    assert not any(seen.is_new(f"till/quotes-{number}", 1) for number in range(200))
+    assert sum(seen.highest(f"mallory/{number}") is not None for number in range(300)) < 120
+    assert seen.has("mallory/299", int(wide[-1])), "the latest is known"

@@ -190,6 +190,16 @@ def test_too_many_bytes_are_refused_but_one_large_request_is_not() -> None:
     assert answers.given == [("large", None), ("later", None)]
 
 
+def test_what_goes_along_with_rows_counts_as_they_do() -> None:
+    store, answers = GatedStore(), Answers()
+    thread = held_up(store, bytes_max=100)
+    thread.submit([AppendRows("orders", 0, [LogRow("p", 1, b"x")], 0, recent=bytes(99))], answers.to("large"))
+    assert not thread.has_room
+    store.gate.set()
+    thread.close()
+    assert answers.given == [("large", None)]
+
+
 def test_a_closed_thread_refuses_and_closes_again() -> None:
     thread = StoreThread(MemoryStore())
     thread.close()

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from braid.protocol.duplicates import DuplicateFilter
 from braid.protocol.log import (
     AppendRows,
     BeginEpoch,
@@ -159,3 +160,28 @@ def test_a_file_of_version_6_takes_a_log_without_pins_as_one_with_a_subscriber(t
                 ("alice/a", True),
                 ("alice/b", False),
             ]
+
+
+def test_what_a_file_of_version_7_knows_of_publishers_is_still_known(tmp_path: Path) -> None:
+    """It kept a bit for each number down from the highest, without a word of what they are."""
+    with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+        store.apply(
+            [
+                CreateLog("alice/log", "alice", "TRUE", "block", 7),
+                AppendRows("alice/log", 0, [LogRow("p", 9, b"x"), LogRow("q", 4, b"x")], 10),
+            ]
+        )
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection:
+        # Of p there are 9, 7, 2 and 0; of q nothing is known but the highest.
+        connection.execute("UPDATE highest SET recent = x'8502' WHERE publisher = 'p'")
+        connection.execute("UPDATE highest SET recent = x'' WHERE publisher = 'q'")
+        connection.execute("PRAGMA user_version = 7")
+        connection.commit()
+    for _ in range(2):
+        with closing(SqliteStore(tmp_path, retention=Retention())) as store:
+            (log,) = store.state().logs
+        seen = DuplicateFilter()
+        for publisher, highest in log.highest.items():
+            seen.recall(publisher, highest, log.recent.get(publisher))
+        assert [number for number in range(12) if seen.has("p", number)] == [0, 2, 7, 9]
+        assert [number for number in range(12) if seen.has("q", number)] == [0, 1, 2, 3, 4]

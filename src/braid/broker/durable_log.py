@@ -6,6 +6,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
+from braid.broker.settings import LOG_MEMORY_BYTES_MAX
 from braid.errors import RequestRefusedError
 from braid.language import Filter
 from braid.protocol.batch import decode_record
@@ -68,7 +69,12 @@ class DurableLog:
         """Which start of a broker appended which rows."""
         self.forgotten: list[str] = []
         """Publishers that are not remembered any more, and that the store is to forget."""
-        self.stored = DuplicateFilter(publishers_max, window, when_forgotten=self.forgotten.append)
+        self.stored = DuplicateFilter(
+            publishers_max,
+            window,
+            when_forgotten=self.forgotten.append,
+            bytes_max=LOG_MEMORY_BYTES_MAX,
+        )
         """What is in the log, or was: what comes again is not stored again."""
         self.subscribed = False
         """Whether a client ever subscribed to it: then rows that it has not seen are not done with."""
@@ -104,9 +110,7 @@ class DurableLog:
         log.subscribed = state.subscribed
         log.pins = {pin.consumer: pin for pin in state.pins}
         for publisher, highest in state.highest.items():
-            recent = state.recent.get(publisher)
-            bits = None if recent is None else int.from_bytes(recent, "little")
-            log.stored.recall(publisher, highest, bits)
+            log.stored.recall(publisher, highest, state.recent.get(publisher))
         return log
 
     def wants(self, publisher: str) -> bool:

@@ -475,18 +475,17 @@ class DurableLogs:
             if pending is not None:
                 self._when_safe(log, pending)
             return
-        bits = log.stored.window_of(publisher)[1]
-        recent = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+        recent = log.stored.packed(publisher)[1]
         first = log.next_offset
         if log.epochs.current != self._epoch:
             log.epochs.begin(self._epoch, first)
             self.work.ask(BeginEpoch(log.key, self._epoch))
         log.next_offset += len(rows)
         size = sum(map(size_of, rows))
-        self.unsafe_bytes += size
+        self.unsafe_bytes += size + len(recent)
         self._turn.counters.stored += len(rows)
         self.work.ask(AppendRows(log.key, first, tuple(rows), self._turn.now_us, recent))
-        self.work.when_safe(Appended(log, first, rows, size))
+        self.work.when_safe(Appended(log, first, rows, size, len(recent)))
         if log.forgotten:
             self._forget_publishers(log)
         self.stored.appended(log, len(rows), sum(len(row.record) for row in rows))
@@ -506,8 +505,8 @@ class DurableLogs:
             pending.share()
 
     def _appended(self, appended: Appended) -> None:
-        log, first, rows, size = appended
-        self.unsafe_bytes -= size
+        log, first, rows, size, recent_bytes = appended
+        self.unsafe_bytes -= size + recent_bytes
         log.stored_end = first + len(rows)
         if log.copies:
             self.copies.stored(log)  # its readers get what both have, from the store

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from braid.broker.log_pieces import appended, checked_head, checked_rows, packed_bits, piece_of
-from braid.broker.settings import OVERTAKING_MAX
+from braid.broker.log_pieces import appended, checked_head, checked_rows, piece_of
+from braid.broker.settings import LOG_MEMORY_BYTES_MAX, OVERTAKING_MAX
 from braid.broker.store_work import Word
 from braid.protocol.copies import CopiesTold, CopyHead, CopyKept, CopyRows, CopySafe
 from braid.protocol.duplicates import DuplicateFilter
@@ -26,6 +26,7 @@ from braid.protocol.log import (
     KeepSecret,
     KeepSubscribed,
 )
+from braid.protocol.seen_numbers import PACKED_MAX
 
 if TYPE_CHECKING:
     from braid.broker.events import LinkBegun, NeighbourGone
@@ -79,7 +80,12 @@ class _Copy:
         self.acknowledged = -1
         self.epochs = EpochHistory()
         self.forgotten: list[str] = []
-        self.seen = DuplicateFilter(publishers_max, OVERTAKING_MAX, when_forgotten=self.forgotten.append)
+        self.seen = DuplicateFilter(
+            publishers_max,
+            OVERTAKING_MAX,
+            when_forgotten=self.forgotten.append,
+            bytes_max=LOG_MEMORY_BYTES_MAX,
+        )
 
     @property
     def head(self) -> CopyHead:
@@ -159,9 +165,7 @@ class KeptCopies:
         copy.subscribed = head.subscribed
         copy.epochs = EpochHistory(head.epochs)
         for publisher, highest in state.highest.items():
-            recent = state.recent.get(publisher)
-            bits = None if recent is None else int.from_bytes(recent, "little")
-            copy.seen.recall(publisher, highest, bits)
+            copy.seen.recall(publisher, highest, state.recent.get(publisher))
 
     # Neighbours come and go.
 
@@ -244,18 +248,18 @@ class KeptCopies:
     def _was_read(self, link: Link, session: int, copy: _Copy, message: CopyFetch, answer: LogRead) -> None:
         if link.session != session or self._of(link, message.key, message.id) is not copy:
             return
-        piece = piece_of(answer, message.first, copy.epochs, link, publisher_bytes=OVERTAKING_MAX // 8)
+        piece = piece_of(answer, message.first, copy.epochs, link, publisher_bytes=PACKED_MAX)
         if piece is None:
             reason = answer.error or "rows are missing"
             self._turn.note("error", "a copy could not be read", log=copy.name, reason=reason)
             self._turn.tell(link, CopySafe(message.key, message.id, -1, reason))
             return
         epoch, rows = piece
-        memory = []
-        for publisher in rows.publishers:
-            if copy.seen.highest(publisher) is not None:
-                highest, bits = copy.seen.window_of(publisher)
-                memory.append((publisher, highest, packed_bits(bits)))
+        memory = [
+            (publisher, *copy.seen.packed(publisher))
+            for publisher in rows.publishers
+            if copy.seen.highest(publisher) is not None
+        ]
         self._turn.tell(link, CopyRows(message.key, message.id, message.first, epoch, rows, memory))
 
     # What the store does.

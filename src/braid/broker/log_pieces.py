@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from braid.protocol.inputs import LogRead
     from braid.protocol.log import StoreOperation
 
-__all__ = ["OFFSET_MAX", "appended", "checked_head", "checked_rows", "packed_bits", "piece_of"]
+__all__ = ["OFFSET_MAX", "appended", "checked_head", "checked_rows", "piece_of"]
 
 # What a neighbour may say: offsets that do not reach their end, and names that somebody may have chosen.
 OFFSET_MAX = 1 << 62
@@ -115,15 +115,9 @@ def appended(
         # What is remembered of a publisher goes with its last rows only: it takes more room than they do.
         recent = b""
         if last_run[publisher] == offset - first - 1 and seen.highest(publisher) is not None:
-            highest, bits = seen.window_of(publisher)
-            recent = packed_bits(bits if tops is None else bits >> highest - tops[publisher])
+            recent = seen.packed(publisher, None if tops is None else tops[publisher])[1]
         operations.append(AppendRows(name, offset - len(of_run), of_run, now_us, recent))
     return operations
-
-
-def packed_bits(bits: int) -> bytes:
-    """Which sequences were seen, as a store and a message hold them."""
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 def piece_of(

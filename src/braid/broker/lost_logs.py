@@ -336,10 +336,10 @@ class LostLogs:
                 raise RemoteProtocolError(
                     f"{link.name!r} keeps rows of {message.key!r} that nobody asked for"
                 )
-        for publisher, highest, bits in message.memory:
+        for publisher, highest, packed in message.memory:
             if not 0 <= highest <= OFFSET_MAX:
                 raise RemoteProtocolError(f"{link.name!r} speaks of a sequence {highest} that cannot be")
-            log.stored.recall(publisher, highest, int.from_bytes(bits, "little"))
+            log.stored.recall(publisher, highest, packed)
         for operation in appended(
             log.key, message.first, message.epoch, rows, log.epochs, log.stored, self._turn.now_us, fetch.tops
         ):

@@ -13,6 +13,7 @@ from braid.routing import PATHS, ForwardingStrategy
 
 __all__ = [
     "DELTA_MAX",
+    "LOG_MEMORY_BYTES_MAX",
     "OVERTAKING_MAX",
     "STRATEGIES",
     "BrokerSettings",
@@ -49,6 +50,10 @@ On a tree that stays as it is nothing overtakes. With shortcuts, one congested w
 leaves, by an operation or a crash amid one, what it had not settled comes by another way, however much of the
 same publisher has passed since. What waits like that is bounded by the queue of a link.
 """
+
+LOG_MEMORY_BYTES_MAX = 16 * 1024 * 1024
+"""What a log remembers of publishers may take so much, beside their number: beyond it, of the principal whose
+names take the most those are forgotten that were heard least recently."""
 
 _BROKER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

@@ -41,6 +41,8 @@ class Appended(NamedTuple):
     first: int
     rows: list[LogRow]
     size: int
+    recent_bytes: int = 0
+    """What goes along with them: which numbers of their publisher are in the log."""
 
 
 class Answer(NamedTuple):

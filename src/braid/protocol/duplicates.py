@@ -1,75 +1,46 @@
 """Has this publication been here before?
 
-Sequence numbers of a publisher rise by one. Of each publisher the highest is remembered, and a window of
-bits that says which of the recent ones were seen, so numbers may arrive out of order within the window.
+Sequence numbers of a publisher rise by one. Of each publisher the highest is remembered, and which of those
+within a window below it were seen, so numbers may arrive out of order within the window.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from braid.errors import ConfigurationError
+from braid.protocol.seen_numbers import LATEST, WINDOW_MAX, SeenNumbers, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
     from braid.matching.columns import BoolArray, IntArray
     from braid.protocol.batch import PublicationBatch
 
-__all__ = ["DuplicateFilter"]
+__all__ = ["PUBLISHER_BYTES", "DuplicateFilter"]
 
 
-# So many of the latest numbers have their bits in a small integer of their own: to mark some of them makes no
-# new integer of a whole window's length, which takes a microsecond.
-LATEST = 240
+# What each publisher takes beside the numbers that were seen of it: its name and some small objects.
+PUBLISHER_BYTES: Final = 400
 
-# Beyond so many numbers their bits are put together by arrays.
-_FEW = 24
+# Beyond so many bytes publishers are forgotten.
+MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _NO_ROWS: IntArray = np.empty(0, np.int64)
 
 
-class _Seen:
-    """What was seen of one publisher.
+class _Owner:
+    """What is remembered of the names of one owner."""
 
-    Up to `base` a window of bits says which numbers were seen; beyond it, `latest` does.
-    """
+    __slots__ = ("names", "size")
 
-    __slots__ = ("_bits", "base", "latest")
-
-    def __init__(self, highest: int, bits: int) -> None:
-        self.base = highest
-        self._bits = bits
-        """Bit i says whether `base - i` was seen."""
-        self.latest = 0
-        """Bit i says whether `base + i` was seen, for i from 1."""
-
-    @property
-    def highest(self) -> int:
-        """The highest number that was seen."""
-        return self.base + max(0, self.latest.bit_length() - 1)
-
-    def window(self, mask: int) -> int:
-        """Bit i says whether `highest - i` was seen. The latest numbers join the window."""
-        ahead = self.highest - self.base
-        if ahead:
-            # The latest bits count upwards and the window's downwards, so they are turned round.
-            latest = int(f"{self.latest >> 1:0{ahead}b}"[::-1], 2)
-            self._bits = (self._bits << ahead | latest) & mask
-            self.base, self.latest = self.highest, 0
-        return self._bits
-
-    def restart(self, highest: int, bits: int) -> None:
-        """Go on from another window."""
-        self.base = highest
-        self._bits = bits
-        self.latest = 0
+    def __init__(self) -> None:
+        self.names: OrderedDict[str, None] = OrderedDict()
+        """The one least recently heard first."""
+        self.size: int = 0
 
 
 class DuplicateFilter:
@@ -77,12 +48,13 @@ class DuplicateFilter:
 
     Args:
         publishers_max: of more publishers some are forgotten: of the owner with the most names the one least
-            recently heard. Each takes about half a kilobyte. Until half as many are known, nothing is noted
-            of who was heard when.
+            recently heard. Until half as many are known, nothing is noted of who was heard when.
         window: how far behind the highest a number may arrive; what is older counts as seen. Larger:
-            more patience with detours, more memory and work.
+            more patience with detours, and for publishers with many gaps more memory and work.
         old_is_new: what is older counts as new instead: rather twice than never.
         when_forgotten: is told of each publisher that is forgotten.
+        bytes_max: of the owner whose names take the most, some are forgotten beyond this. Each takes about
+            400 bytes, and 16 for each run of numbers without a gap, up to a bit for each of the window.
     """
 
     def __init__(
@@ -92,20 +64,25 @@ class DuplicateFilter:
         *,
         old_is_new: bool = False,
         when_forgotten: Callable[[str], None] | None = None,
+        bytes_max: int = MEMORY_BYTES_MAX,
     ) -> None:
         if publishers_max < 1 or window < 1:
             raise ConfigurationError(
                 f"publishers_max and window must be at least 1, not {publishers_max} and {window}"
             )
+        if window > WINDOW_MAX:
+            raise ConfigurationError(f"a window has at most {WINDOW_MAX:,} numbers, not {window:,}")
         self._publishers_max = publishers_max
+        self._bytes_max = bytes_max
         self._window = window
         self._old_is_new = old_is_new
-        self._mask = _mask_of(window)
         self._when_forgotten = when_forgotten
-        self._publishers: dict[str, _Seen] = {}
-        self._owners: dict[str, OrderedDict[str, None]] = {}
-        """The names of each owner, once it is crowded. All that have none count as one: making up names must
-        not pay."""
+        self._publishers: dict[str, SeenNumbers] = {}
+        self._owners: dict[str, _Owner] = {}
+        """What each owner has, once it is crowded. All names that have none count as those of one: making up
+        names must not pay."""
+        self.size = 0
+        """What all that is remembered takes, about."""
         self._latest = min(LATEST, window)
         self.empty = True
         """Whether it never knew anybody."""
@@ -132,7 +109,7 @@ class DuplicateFilter:
             return None
         seen = self._heard_of(batch.publisher, first)
         if first > seen.highest:  # the rows of a batch ascend
-            self._note(seen, last, batch.sequences)
+            self._note(batch.publisher, seen, first, last, batch.sequences)
             return None
         return self.new_rows(batch.publisher, batch.sequences)
 
@@ -148,13 +125,13 @@ class DuplicateFilter:
             self._heard(publisher)
         ahead = first - seen.base
         if ahead + count > self._latest + 1:
-            known = seen.window(self._mask)
-            ahead = 1
             if count > self._latest:
-                # A shift by a very long run would make a very large number.
-                known = known << count if count < self._window else 0
-                seen.restart(first + count - 1, (known | (1 << min(count, self._window)) - 1) & self._mask)
+                seen.run(first, first + count - 1, self._window)
+                self._weigh(publisher, seen)
                 return True
+            seen.fold(self._window)
+            self._weigh(publisher, seen)
+            ahead = 1
         seen.latest |= (1 << count) - 1 << ahead
         return True
 
@@ -173,39 +150,48 @@ class DuplicateFilter:
                 return False
             seen.latest = latest | bit
             return True
-        bits = seen.window(self._mask)
-        ahead = sequence - seen.highest
-        if ahead > 0:
-            # A shift by the distance itself would, after a very large jump, be a very large number.
-            seen.restart(sequence, (bits << ahead | 1) & self._mask if ahead < self._window else 1)
-            return True
-        if -ahead >= self._window:
+        if sequence > seen.highest:
+            seen.run(sequence, sequence, self._window)
+        elif seen.highest - sequence >= self._window:
             return self._old_is_new
-        if bits >> -ahead & 1:
+        elif seen.has(sequence):
             return False
-        seen.restart(seen.highest, bits | 1 << -ahead)
+        else:
+            seen.late(sequence, self._window)
+        self._weigh(publisher, seen)
         return True
 
-    def window_of(self, publisher: str) -> tuple[int, int]:
-        """The highest number seen, and a bit for each number down from it, the lowest bit first."""
-        seen = self._publishers[publisher]
-        return seen.highest, seen.window(self._mask)
+    def packed(self, publisher: str, top: int | None = None) -> tuple[int, bytes]:
+        """The highest number seen, and which of those below it were, as bytes.
 
-    def recall(self, publisher: str, highest: int, bits: int | None) -> None:
-        """Go on from what was remembered elsewhere; without bits, all up to the highest were seen."""
-        self._enter(publisher, _Seen(highest, self._mask if bits is None else bits & self._mask))
+        Args:
+            publisher: one that is known.
+            top: is taken for the highest, and what is beyond it left out.
+        """
+        seen = self._publishers[publisher]
+        if top is None:
+            top = seen.highest
+        return top, seen.packed(self._window, top)
+
+    def recall(self, publisher: str, highest: int, packed: bytes | None) -> None:
+        """Go on from what was packed elsewhere; without it, all up to the highest were seen.
+
+        Raises:
+            RemoteProtocolError: nothing is packed like that.
+        """
+        self._enter(publisher, SeenNumbers.unpacked(highest, packed, self._window))
 
     def recall_all(self, other: DuplicateFilter) -> None:
         """Go on from everything that another one remembers."""
         for publisher in other._publishers:
-            self.recall(publisher, *other.window_of(publisher))
+            self.recall(publisher, *other.packed(publisher))
 
     def forget(self, publisher: str, sequence: int) -> None:
         """A publication that was here is expected again."""
         seen = self._publishers.get(publisher)
         if seen is not None and self.has(publisher, sequence):
-            bits = seen.window(self._mask)
-            seen.restart(seen.highest, bits & ~(1 << seen.highest - sequence))
+            seen.discard(sequence, self._window)
+            self._weigh(publisher, seen)
 
     def discards(self, publisher: str, sequence: int) -> bool:
         """Whether a publication would not count as new; nothing is remembered of the question."""
@@ -218,21 +204,19 @@ class DuplicateFilter:
     def has(self, publisher: str, sequence: int) -> bool:
         """Whether a publication is known to have been here; nothing is remembered of the question."""
         seen = self._publishers.get(publisher)
-        if seen is None:
-            return False
-        if sequence > seen.base:
-            return sequence <= seen.highest and bool(seen.latest >> sequence - seen.base & 1)
-        behind = seen.highest - sequence
-        return behind < self._window and bool(seen.window(self._mask) >> behind & 1)
+        return seen is not None and seen.highest - sequence < self._window and seen.has(sequence)
 
     def has_rows(self, publisher: str, sequences: IntArray) -> BoolArray:
         """Which of these publications are known to have been here: what `has` says of each."""
         found = np.zeros(len(sequences), np.bool_)
         seen = self._publishers.get(publisher)
         if seen is not None:
-            behind = seen.highest - np.asarray(sequences, np.int64)
+            sequences = np.asarray(sequences, np.int64)
+            seen.fold(self._window)
+            self._weigh(publisher, seen)
+            behind = seen.highest - sequences
             recent = np.flatnonzero((behind >= 0) & (behind < self._window))
-            found[recent] = _bits_at(seen.window(self._mask), behind[recent])
+            found[recent] = seen.has_many(sequences[recent])
         return found
 
     def new_rows(self, publisher: str, sequences: IntArray) -> IntArray | None:
@@ -244,17 +228,18 @@ class DuplicateFilter:
             return None
         sequences = np.asarray(sequences, np.int64)
         seen = self._heard_of(publisher, int(sequences[0]))
-        if int(sequences[0]) > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
-            self._note(seen, int(sequences[-1]), sequences)
+        first = int(sequences[0])
+        if first > seen.highest and bool((sequences[1:] > sequences[:-1]).all()):
+            self._note(publisher, seen, first, int(sequences[-1]), sequences)
             return None
         new = self._new(seen, sequences)
         if not new.any():
             return np.empty(0, np.int64)
         fresh = sequences[new]
-        self._note(seen, max(seen.highest, int(fresh.max())), fresh)
+        self._note(publisher, seen, int(fresh.min()), max(seen.highest, int(fresh.max())), fresh)
         return None if new.all() else np.flatnonzero(new)
 
-    def _heard_of(self, publisher: str, first: int) -> _Seen:
+    def _heard_of(self, publisher: str, first: int) -> SeenNumbers:
         """A publisher whose publications have come, of which this is the first."""
         seen = self._publishers.get(publisher)
         if seen is None:
@@ -263,53 +248,85 @@ class DuplicateFilter:
             self._heard(publisher)
         return seen
 
-    def _entered(self, publisher: str, first: int) -> _Seen:
+    def _entered(self, publisher: str, first: int) -> SeenNumbers:
         """A new publisher: as if the number before its first had been the highest, and none been seen."""
-        seen = _Seen(first - 1, 0)
+        seen = SeenNumbers(first - 1)
         self._enter(publisher, seen)
         return seen
 
-    def _enter(self, publisher: str, seen: _Seen) -> None:
+    def _enter(self, publisher: str, seen: SeenNumbers) -> None:
         publishers = self._publishers
+        former = publishers.get(publisher)
+        if former is not None:
+            seen.counted = former.counted
         publishers[publisher] = seen
         self.empty = False
         if self._crowded:
-            self._make_room(self._owned(publisher))
+            self._owned(publisher)
         elif 2 * len(publishers) >= self._publishers_max - 1:
-            self._crowded = True
-            for name in publishers:
-                self._owned(name)
+            self._keep_order()
+        self._weigh(publisher, seen)
 
-    def _owned(self, publisher: str) -> OrderedDict[str, None]:
-        """Enter a name among those of its owner, and return these."""
-        owner = _owner_of(publisher)
-        names = self._owners.get(owner)
-        if names is None:
-            names = self._owners[owner] = OrderedDict()
-        names[publisher] = None
-        return names
+    def _keep_order(self) -> None:
+        """From now on it is noted who was heard when, and what each owner takes."""
+        self._crowded = True
+        for name, seen in self._publishers.items():
+            self._owned(name).size += seen.counted
 
-    def _make_room(self, names: OrderedDict[str, None]) -> None:
-        """Forget one if there are too many; `names` are those of the owner that has one more now."""
-        if len(self._publishers) > self._publishers_max:
-            if len(names) * len(self._owners) < self._publishers_max:
+    def _owned(self, publisher: str) -> _Owner:
+        """Enter a name among those of its owner."""
+        name = _owner_of(publisher)
+        owner = self._owners.get(name)
+        if owner is None:
+            owner = self._owners[name] = _Owner()
+        owner.names[publisher] = None
+        return owner
+
+    def _weigh(self, publisher: str, seen: SeenNumbers) -> None:
+        """Count what is remembered of a publisher now, and forget some if there is too much."""
+        size = PUBLISHER_BYTES + seen.size
+        more = size - seen.counted
+        if not more or self._publishers.get(publisher) is not seen:
+            return
+        seen.counted = size
+        self.size += more
+        if self._crowded:
+            owner = self._owners[_owner_of(publisher)]
+            owner.size += more
+            if self.size > self._bytes_max or len(self._publishers) > self._publishers_max:
+                self._make_room(owner)
+        elif 2 * self.size >= self._bytes_max:
+            self._keep_order()
+
+    def _make_room(self, owner: _Owner) -> None:
+        """Forget some if there are too many, or too much is known of them; `owner` has more now."""
+        owners = self._owners
+        while len(self._publishers) > self._publishers_max:
+            if len(owner.names) * len(owners) < self._publishers_max:
                 # This owner has less than its share, so another one has more.
-                names = max(self._owners.values(), key=len)
-            self._forget(next(iter(names)))
+                owner = max(owners.values(), key=lambda each: len(each.names))
+            self._forget(next(iter(owner.names)))
+        while self.size > self._bytes_max and len(self._publishers) > 1:
+            if owner.size * len(owners) < self._bytes_max:
+                owner = max(owners.values(), key=lambda each: each.size)
+            self._forget(next(iter(owner.names)))
 
     def _forget(self, publisher: str) -> None:
-        owner = _owner_of(publisher)
-        del self._publishers[publisher]
-        del self._owners[owner][publisher]
-        if not self._owners[owner]:
-            del self._owners[owner]
+        name = _owner_of(publisher)
+        owner = self._owners[name]
+        size = self._publishers.pop(publisher).counted
+        self.size -= size
+        owner.size -= size
+        del owner.names[publisher]
+        if not owner.names:
+            del self._owners[name]
         if self._when_forgotten is not None:
             self._when_forgotten(publisher)
 
     def _heard(self, publisher: str) -> None:
-        self._owners[_owner_of(publisher)].move_to_end(publisher)
+        self._owners[_owner_of(publisher)].names.move_to_end(publisher)
 
-    def _new(self, seen: _Seen, sequences: IntArray) -> BoolArray:
+    def _new(self, seen: SeenNumbers, sequences: IntArray) -> BoolArray:
         # The highest number before each row decides how far its window reaches back.
         before = np.concatenate([[seen.highest], np.maximum.accumulate(sequences)[:-1]])
         before = np.maximum(before, seen.highest)
@@ -318,56 +335,25 @@ class DuplicateFilter:
         first[np.unique(sequences, return_index=True)[1]] = True
         new = recent & first
         behind = np.flatnonzero(new & (sequences <= seen.highest))
-        new[behind] = ~_bits_at(seen.window(self._mask), seen.highest - sequences[behind])
+        seen.fold(self._window)
+        new[behind] = ~seen.has_many(sequences[behind])
         return new | ~recent if self._old_is_new else new
 
-    def _note(self, seen: _Seen, highest: int, fresh: IntArray) -> None:
-        if highest - seen.base > self._latest:
-            seen.window(self._mask)
-        if highest - seen.base <= self._latest and int(fresh.min()) > seen.base:
-            seen.latest |= _marked(fresh - seen.base)
+    def _note(self, publisher: str, seen: SeenNumbers, first: int, highest: int, fresh: IntArray) -> None:
+        """Remember numbers that were not seen; `first` is the least, `highest` that of all from now on."""
+        latest = self._latest
+        if highest - seen.base > latest:
+            seen.fold(self._window)
+        if highest - seen.base <= latest and first > seen.base:
+            seen.latest |= marked(fresh - seen.base)
             return
-        ahead = highest - seen.highest
-        # A shift by the distance itself would, after a very large jump, be a very large number.
-        bits = seen.window(self._mask) << ahead & self._mask if ahead < self._window else 0
-        if ahead == len(fresh) and int(fresh.min()) == seen.highest + 1:
-            # They are all different, so none is missing.
-            bits |= (1 << min(ahead, self._window)) - 1
+        if first > seen.highest and highest - first + 1 == len(fresh):
+            seen.run(first, highest, self._window)
         else:
-            offsets = highest - fresh
-            bits |= _marked(offsets[offsets < self._window])
-        seen.restart(highest, bits)
-
-
-def _marked(places: IntArray) -> int:
-    """A number with the bits at these places."""
-    bits = 0
-    if len(places) <= _FEW:
-        for place in places.tolist():
-            bits |= 1 << place
-        return bits
-    # Only as many bits as it takes are written.
-    marks = np.zeros(int(places.max()) + 1, np.bool_)
-    marks[places] = True
-    return int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")
-
-
-@cache
-def _mask_of(window: int) -> int:
-    """As many bits as a window has. Windows are long, and there are few lengths: all share one number."""
-    return (1 << window) - 1
+            seen.many(fresh, first, highest, self._window)
+        self._weigh(publisher, seen)
 
 
 def _owner_of(publisher: str) -> str:
     """What a principal's names begin with; the same for all that belong to no principal."""
     return publisher.partition("/")[0] if "/" in publisher else ""
-
-
-def _bits_at(bits: int, places: IntArray) -> BoolArray:
-    """The bits at these places; only as many as it takes are unpacked."""
-    count = int(places.max(initial=-1)) + 1
-    raw: npt.NDArray[np.uint8] = np.frombuffer(
-        (bits & (1 << count) - 1).to_bytes((count + 7) // 8, "little"), np.uint8
-    )
-    found: BoolArray = np.unpackbits(raw, count=count, bitorder="little").astype(np.bool_)[places]
-    return found

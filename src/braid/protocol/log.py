@@ -239,7 +239,7 @@ class LogState:
     """The records that are kept, without what the store needs around them."""
     created_at_us: int = 0
     recent: dict[str, Bits] = field(default_factory=dict)
-    """Per publisher a bit for each sequence down from the highest, the lowest bit first: publications that
+    """Per publisher which sequences below the highest are there (`SeenNumbers.packed`): publications that
     took different ways may come out of order. Without it, all up to the highest are taken to be there."""
     epochs: tuple[tuple[str, int], ...] = ()
     """The epochs of its rows, each with the offset at which it began, oldest first."""

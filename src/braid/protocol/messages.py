@@ -83,7 +83,7 @@ __all__ = [
 ]
 
 # Rises with every change that an older peer would misunderstand.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):

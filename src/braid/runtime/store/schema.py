@@ -20,7 +20,7 @@ __all__ = ["PAGE_BYTES", "SCHEMA_VERSION", "Synchronous", "is_damage", "open_dat
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # Files from this version on are brought up to date when they are opened.
 SCHEMA_VERSION_OLDEST = 1
 # "Brai" in ASCII: SQLite keeps it in the header, so that `file` and we can tell whose database it is.
@@ -239,9 +239,12 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     if version < 6:
         connection.execute("ALTER TABLE logs ADD COLUMN copies INTEGER NOT NULL DEFAULT 0")
         connection.execute("ALTER TABLE logs ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
-    connection.execute("ALTER TABLE logs ADD COLUMN subscribed INTEGER NOT NULL DEFAULT 0")
-    # Whether it had a subscriber was not written down: only a log that jobs have pinned may have none.
-    connection.execute("UPDATE logs SET subscribed = log NOT IN (SELECT log FROM pins)")
+    if version < 7:
+        connection.execute("ALTER TABLE logs ADD COLUMN subscribed INTEGER NOT NULL DEFAULT 0")
+        # Whether it had a subscriber was not written down: only a log that jobs have pinned may have none.
+        connection.execute("UPDATE logs SET subscribed = log NOT IN (SELECT log FROM pins)")
+    # What is known of publishers says its form since then (`SeenNumbers.packed`); before it was always bits.
+    connection.execute("UPDATE highest SET recent = CAST(x'01' || recent AS BLOB) WHERE length(recent) > 0")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 

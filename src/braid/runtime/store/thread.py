@@ -79,8 +79,9 @@ class StoreThread:
         Args:
             store: used by this thread alone from now until `close` has returned.
             count_max: requests that may wait. Higher: larger groups, longer waits, more memory.
-            bytes_max: bytes of waiting records from which on no more are taken; the request that passes this
-                mark is the last. Requests without rows (readings, acknowledgements) are still taken.
+            bytes_max: bytes of waiting records, and of what goes along with them, from which on no more are
+                taken; the request that passes this mark is the last. Requests without rows (readings,
+                acknowledgements) are still taken.
         """
         if count_max < 1 or bytes_max < 1:
             raise ConfigurationError(
@@ -113,10 +114,9 @@ class StoreThread:
             StoreError: too much is waiting, or the thread is closed. Then `done` is not called.
         """
         size = sum(
-            len(row.record)
+            len(operation.recent) + sum(len(row.record) for row in operation.rows)
             for operation in operations
             if isinstance(operation, AppendRows)
-            for row in operation.rows
         )
         self._ask(_Submission(operations, done, size))
 
