@@ -11,7 +11,7 @@ import pytest
 
 from braid.broker.identities import granted_key
 from braid.protocol.batch import encode_record
-from braid.protocol.copies import CopyHead, CopyKept, CopyRows, CopySafe
+from braid.protocol.copies import CopyHead, CopyKept, CopyLeft, CopyNeedless, CopyRows, CopySafe
 from braid.protocol.log import KeepStanding
 from braid.protocol.memory_store import MemoryStore
 from braid.protocol.messages import (
@@ -428,6 +428,12 @@ def head_of_nothing(**more: Any) -> CopyHead:
         ),
         CopySafe("anonymous/log", "", 1 << 40),
         CopySafe("", "", -1, "because"),
+        CopyLeft("A", "", [("anonymous/log", "", 0, "")]),
+        CopyLeft("A", "B", [("anonymous/log", "", 1 << 60, "e")] * 101),
+        CopyLeft("A", "nobody", [("anonymous/log", "made up", 0, "e")]),
+        CopyLeft("nobody", "B", [("anonymous/log", "made up", 0, "e")], -5),
+        CopyNeedless("A", "A", [("anonymous/log", "made up")]),
+        CopyNeedless("B", "A", [("anonymous/log", "made up")] * 101),
     ],
     ids=lambda message: type(message).__name__,
 )

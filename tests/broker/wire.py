@@ -34,6 +34,7 @@ from braid.protocol.effects import (
     Pause,
     Persist,
     Probe,
+    Progress,
     ReadLog,
     Replaced,
     Send,
@@ -534,7 +535,7 @@ class Network:
             there = {self._moved.get(each, each) for each in self.cores}
             found = effect.address in there
             self._queue.append((name, Probed(effect.broker, ROUND_TRIP_US if found else None)))
-        elif not isinstance(effect, Pause):
+        elif not isinstance(effect, Pause | Progress):
             raise TypeError(effect)
 
     def _lock(self, name: str, effect: Lock | Unlock) -> None:

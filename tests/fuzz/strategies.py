@@ -101,6 +101,8 @@ def _fields(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     plain["list[tuple[str, int]]"] = st.lists(st.tuples(TEXT, INT64), max_size=3)
     plain["bytes"] = st.binary(max_size=20)
     plain["list[tuple[str, str, str]]"] = st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=3)
+    ends = st.tuples(TEXT, TEXT, INT64, TEXT)
+    plain["list[tuple[str, str, int, str]]"] = st.lists(ends, max_size=3)
     plain["list[tuple[str, int, int, int]]"] = st.lists(st.tuples(TEXT, INT64, INT64, INT64), max_size=3)
     plain["list[tuple[str, str]]"] = st.lists(st.tuples(TEXT, TEXT), max_size=3)
     plain["list[tuple[int, int]]"] = st.lists(st.tuples(INT64, INT64), max_size=3)

@@ -268,6 +268,7 @@ class Composition:
             epoch=self.incarnation,
             store=store,
             unmet=self.reachability.unmet,
+            toward=self.reachability.toward,
             started_us=lambda: self.completeness.started_at_us,
             complete=self.completeness.tell,
         )
@@ -385,7 +386,10 @@ class Composition:
             new_id=self.identities.new_session,
             refusing=lambda: self.draining.begun,
             when_safe=self.durables.work.when_safe,
-            reserved_from=lambda operation: self.exchanges.reserved_from(operation),
+            reserved_from=lambda operation: (
+                self.exchanges.reserved_from(operation)
+                or ("the return of logs from their copies" if self.durables.lost.fetching else "")
+            ),
             detours=self.detours,
         )
         self._make_organising(seed)

@@ -16,6 +16,7 @@ from braid.broker.confirmations import Installation
 from braid.broker.durable_log import DurableLog, log_key, require_unread, size_of
 from braid.broker.events import Installed
 from braid.broker.kept_copies import KeptCopies
+from braid.broker.left_copies import LeftCopies
 from braid.broker.log_copies import LogCopies
 from braid.broker.log_making import LogMaking, unknown_durable
 from braid.broker.log_owners import LogOwners
@@ -77,6 +78,7 @@ class DurableLogs:
         epoch: the name of this start, unlike that of any other: rows that it stores are of this epoch.
         neighbours: the links by their names.
         store: what was kept from earlier; None if there is no store at all.
+        toward: the neighbour behind which a broker is.
         unmet, started_us, complete: as for `LostLogs`.
     """
 
@@ -92,6 +94,7 @@ class DurableLogs:
         epoch: str,
         store: StoreState | None,
         unmet: Callable[[], list[str]],
+        toward: Callable[[str], str | None],
         started_us: Callable[[], int | None],
         complete: Callable[[], None],
     ) -> None:
@@ -136,6 +139,7 @@ class DurableLogs:
         self.kept_copies = KeptCopies(
             turn, self.work, self.reading, kept=kept, publishers_max=settings.log_publishers_max
         )
+        self.left_copies = LeftCopies(turn, neighbours, toward, self.kept_copies, self.copies.needless)
         self.stored = StoredRows(turn, self.work, self._limits_of)
         self.sweeps = Sweeps(turn, self.stored)
         self._memory = {
@@ -568,6 +572,7 @@ class DurableLogs:
             self.sweeps.review()
             self.lost.review()
             self.copies.review()
+            self.left_copies.review()
 
     def heard(self, told: Persisted | Swept | Resources) -> None:
         """Store work is done or is not, rows were removed, or the driver says how much room there is."""

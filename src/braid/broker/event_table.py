@@ -77,11 +77,11 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
         lambda broker, event: broker.subscriptions.remove_link(event),
         lambda broker, event: broker.maps.lose(event),
         lambda broker, event: broker.link_states.changed(event),
-        lambda broker, event: broker.durables.lost.link_removed(event),
-        lambda broker, event: broker.durables.copies.link_removed(event),
     ),
     told.NeighbourGone: (
         lambda broker, event: broker.acquaintances.gone(event),
+        lambda broker, event: broker.durables.lost.gone(event),
+        lambda broker, event: broker.durables.copies.gone(event),
         lambda broker, event: broker.durables.kept_copies.gone(event),
     ),
     # Operations.

@@ -241,6 +241,8 @@ class NeighbourGone:
     """A neighbour is none any more: another broker may have its name."""
 
     link: Link
+    for_good: bool = False
+    """Whether it has left the network or was given up, and is not just elsewhere in the tree."""
 
 
 @dataclass(frozen=True, slots=True)

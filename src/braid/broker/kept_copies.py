@@ -67,6 +67,7 @@ class _Copy:
         "secret",
         "seen",
         "subscribed",
+        "wanted",
     )
 
     def __init__(self, name: str, began: CopyHead, publishers_max: int) -> None:
@@ -77,6 +78,8 @@ class _Copy:
         self.secret = began.secret
         self.subscribed = False
         self.first = self.next = began.first
+        self.wanted = began.next
+        """The offset behind the last row that the log had when it was begun here, or gone on with."""
         self.acknowledged = -1
         self.epochs = EpochHistory()
         self.forgotten: list[str] = []
@@ -173,13 +176,37 @@ class KeptCopies:
         """A neighbour hears which of its logs are here."""
         for place, copy in self._copies.items():
             if place.origin == event.link.name:
-                self._turn.tell(event.link, CopyKept(copy.head))
+                self._turn.tell(event.link, CopyKept(copy.head, max(0, copy.wanted - copy.next)))
         self._turn.tell(event.link, CopiesTold(self._kept))
 
     def gone(self, event: NeighbourGone) -> None:
-        """A broker is no neighbour any more: it looks for another one, and what was kept for it goes."""
-        for place in [place for place in self._copies if place.origin == event.link.name]:
+        """A broker is no neighbour any more. If it has left, what was kept for it goes; if it is elsewhere
+        in the tree, it is kept until another one has it (`left_copies.py`)."""
+        if event.for_good:
+            self.forget(event.link.name)
+
+    def forget(self, origin: str) -> None:
+        """What was kept for a broker goes."""
+        for place in [place for place in self._copies if place.origin == origin]:
             self._end(place)
+
+    def origins(self) -> set[str]:
+        """The brokers whose logs are kept here."""
+        return {place.origin for place in self._copies}
+
+    def kept_for(self, origin: str) -> list[tuple[str, str, int, str]]:
+        """Key and id of all copies for a broker, and offset and epoch where each ends."""
+        return [
+            (place.key, copy.began.id, copy.next, copy.epochs.at(copy.next - 1) if copy.next else "")
+            for place, copy in self._copies.items()
+            if place.origin == origin
+        ]
+
+    def release(self, origin: str, key: str, id: str) -> None:
+        """A copy is not needed any more."""
+        copy = self._copies.get(_Place(origin, key))
+        if copy is not None and copy.began.id == id:
+            self._end(_Place(origin, key))
 
     # What an owner says.
 
@@ -201,6 +228,7 @@ class KeptCopies:
             copy = None
         if copy is None:
             copy = self._make(link.name, head)
+        copy.wanted = head.next
         self._mark(copy, head.acknowledged, head.first, head.secret, subscribed=head.subscribed)
         self._tell_safe(link, copy)
 

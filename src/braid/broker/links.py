@@ -570,7 +570,7 @@ class Links:
             self._endings.end(link.connection)
         self._dialling.forget_broker(link.name)
         self.drop(link)
-        self._events.tell(NeighbourGone(link))
+        self._events.tell(NeighbourGone(link, for_good=True))
         self._turn.note("info", "a neighbour has left the network", neighbour=link.name)
 
     def drop(self, link: Link) -> None:

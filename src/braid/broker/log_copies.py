@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from braid.broker.durable_log import DurableLog
     from braid.broker.durable_logs import DurableLogs
-    from braid.broker.events import LinkBegun, LinkRemoved
+    from braid.broker.events import LinkBegun, NeighbourGone
     from braid.broker.lost_logs import LostLogs
     from braid.broker.parties import Link
     from braid.broker.turn import Turn
@@ -36,14 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["CopyProgress", "LogCopies"]
 
 
+# Former keepers of one log that are remembered: it takes as many operations in a row to have more.
+FORMER_MAX = 16
+
+
 class CopyProgress:
     """How far the keeper of a log is."""
 
-    __slots__ = ("begun", "copied", "ever", "keeper", "marked", "since_us", "under_way", "waiting")
+    __slots__ = ("begun", "copied", "ever", "former", "keeper", "marked", "since_us", "under_way", "waiting")
 
     def __init__(self, now_us: int) -> None:
         self.keeper = ""
         """Which neighbour; empty while there is none."""
+        self.former: set[str] = set()
+        """Keepers that are no neighbours any more, and may have their copies yet."""
         self.since_us = now_us
         """Since when it has been the keeper, or there has been none."""
         self.begun = False
@@ -120,8 +126,9 @@ class LogCopies:
             return
         for _, waiting in copying.waiting:
             self._resolve(waiting)
-        if copying.keeper:
-            self._lost.drop(log, copying.keeper)
+        keepers = copying.former | {copying.keeper} - {""}
+        if keepers:
+            self._lost.drop(log, keepers)
 
     # Neighbours come and go.
 
@@ -137,9 +144,11 @@ class LogCopies:
                 self._begin(log, copying, link)
         self.look()
 
-    def link_removed(self, event: LinkRemoved) -> None:
+    def gone(self, event: NeighbourGone) -> None:
         """A neighbour is none any more."""
         for log, copying in self._kept_by(event.link.name):
+            if not event.for_good and len(copying.former) < FORMER_MAX:
+                copying.former.add(event.link.name)
             self._leave(log, copying)
 
     def look(self) -> None:
@@ -175,6 +184,27 @@ class LogCopies:
                 self._tell_mark(log, copying, link)
             elif copying.since_us <= oldest_us and self._candidates(log):
                 self._leave(log, copying)
+
+    def needless(self, key: str, id: str, next_offset: int, epoch: str, keeper: str) -> bool | None:
+        """Whether all rows of a copy at a broker that was a neighbour are with the keeper there is now.
+
+        None where this broker knows no such log, or no row of that epoch before that offset.
+        """
+        if self._lost.forget_dropped(id, keeper):
+            return True
+        log = self._logs.logs.get(key)
+        if log is None or log.id != id:
+            return None
+        if epoch and not log.epochs.has(epoch, next_offset - 1, log.next_offset):
+            return None
+        copying = log.copying
+        if copying is None:
+            return True
+        safe = copying.begun and copying.copied >= next_offset and not self._lost.fetches(log)
+        if not safe or copying.keeper == keeper:
+            return False
+        copying.former.discard(keeper)
+        return True
 
     # Keepers.
 
@@ -277,7 +307,9 @@ class LogCopies:
         copying = log.copying
         if copying is None or not copying.begun or copying.under_way or copying.copied >= log.stored_end:
             return
-        link = self._neighbours[copying.keeper]
+        link = self._neighbours.get(copying.keeper)
+        if link is None:
+            return  # another one is to be found
         copying.under_way = True
         then = partial(self._was_read, log, copying, link, link.session, copying.copied)
         self._logs.reading.read(log.key, copying.copied, log.stored_end - 1, then, packed=True)
@@ -285,8 +317,10 @@ class LogCopies:
     def _was_read(
         self, log: DurableLog, copying: CopyProgress, link: Link, session: int, first: int, answer: LogRead
     ) -> None:
-        if log.copying is not copying or copying.keeper != link.name or link.session != session:
+        if log.copying is not copying or link.session != session:
             return
+        if self._neighbours.get(copying.keeper) is not link:
+            return  # its link has left, and perhaps it has another one now
         piece = piece_of(answer, first, log.epochs, link)
         if piece is not None:
             self._turn.tell(link, CopyRows(log.key, log.id, first, *piece))

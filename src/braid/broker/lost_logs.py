@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from braid.broker.durable_log import DurableLog
     from braid.broker.durable_logs import DurableLogs
-    from braid.broker.events import LinkBegun, LinkRemoved
+    from braid.broker.events import LinkBegun, NeighbourGone
     from braid.broker.parties import Client, Link
     from braid.broker.turn import Turn
     from braid.protocol.copies import CopiesTold, CopyKept, CopyRows, CopySafe
@@ -39,6 +39,8 @@ __all__ = ["DROPPED", "LostLogs", "Peer"]
 
 # Requests about logs that are being restored; beyond it clients have to ask again.
 POSTPONED_MAX = 10_000
+# Logs that were dropped and are remembered until their keepers know; beyond it the oldest are not.
+DROPPED_MAX = 10_000
 # How the store calls what is left of a log that was dropped while its keeper may not know.
 DROPPED = "//"
 
@@ -46,12 +48,14 @@ DROPPED = "//"
 class Peer:
     """What a neighbour has said in this session."""
 
-    __slots__ = ("able", "heads", "refused", "told")
+    __slots__ = ("able", "behind", "heads", "refused", "told")
 
     def __init__(self) -> None:
         self.told = False
         self.able = False
         self.heads: dict[str, CopyHead] = {}
+        self.behind: dict[str, int] = {}
+        """Rows that its copies lack, as they were not complete."""
         self.refused: set[str] = set()
         """Logs that it does not keep."""
 
@@ -110,8 +114,8 @@ class LostLogs:
         self._complete = complete
         self._fetches: dict[str, _Fetch] = {}
         self._postponed: list[tuple[Client, Any, Handler]] = []
-        self._dropped: set[str] = set()
-        """The ids of logs that were dropped, whose keepers may not know."""
+        self._dropped: dict[str, set[str]] = {}
+        """The ids of logs that were dropped, with those that keep copies and may not know."""
 
     @property
     def awaiting(self) -> bool:
@@ -135,6 +139,11 @@ class LostLogs:
 
         return ask
 
+    @property
+    def fetching(self) -> bool:
+        """Whether any log is."""
+        return bool(self._fetches)
+
     def fetches(self, log: DurableLog) -> bool:
         """Whether a log is being fetched."""
         return log.key in self._fetches
@@ -147,20 +156,39 @@ class LostLogs:
 
     # Logs that were dropped.
 
-    def drop(self, log: DurableLog, keeper: str) -> None:
-        """A log is no more: its keeper is to know, even if it is away now."""
-        self._dropped.add(log.id)
+    def drop(self, log: DurableLog, keepers: set[str]) -> None:
+        """A log is no more: those that keep copies are to know, even if they are away now."""
+        if len(self._dropped) >= DROPPED_MAX:
+            self.forget_dropped(next(iter(self._dropped)))
+        self._dropped[log.id] = set(keepers)
         name = DROPPED + log.id
         self._logs.work.ask(
-            CreateLog(name, log.owner, "", "block", self._turn.now_us, id=log.id, origin=keeper)
+            CreateLog(
+                name, log.owner, "", "block", self._turn.now_us, id=log.id, origin=" ".join(sorted(keepers))
+            )  # names have no spaces
         )
-        link = self._neighbours.get(keeper)
-        if link is not None and link.agreed:
-            self._turn.tell(link, CopyDrop(log.key, log.id))
+        for keeper in sorted(keepers):
+            link = self._neighbours.get(keeper)
+            if link is not None and link.agreed:
+                self._turn.tell(link, CopyDrop(log.key, log.id))
 
     def restore_dropped(self, state: LogState) -> None:
         """What the store remembers of a log that was dropped."""
-        self._dropped.add(state.id)
+        self._dropped[state.id] = set(state.origin.split())
+
+    def forget_dropped(self, id: str, keeper: str = "") -> bool:
+        """A keeper knows, or never will; returns whether the log was dropped.
+
+        Without a name nobody is to know any more.
+        """
+        keepers = self._dropped.get(id)
+        if keepers is None:
+            return False
+        keepers.discard(keeper)
+        if not keeper or not keepers:
+            del self._dropped[id]
+            self._logs.work.ask(DeleteLog(DROPPED + id))
+        return True
 
     # Neighbours come and go.
 
@@ -170,10 +198,13 @@ class LostLogs:
 
     def kept(self, link: Link, message: CopyKept) -> None:
         """A neighbour keeps the copy of a log."""
-        heads = self.peers.setdefault(link.name, Peer()).heads
+        peer = self.peers.setdefault(link.name, Peer())
+        heads = peer.heads
         if len(heads) >= COPIES_MAX:
             raise RemoteProtocolError(f"{link.name!r} says that it keeps more than {COPIES_MAX:,} copies")
         heads[message.head.key] = checked_head(message.head)
+        if message.behind > 0:
+            peer.behind[message.head.key] = message.behind
 
     def told(self, link: Link, message: CopiesTold) -> None:
         """A neighbour has said which copies it keeps."""
@@ -189,11 +220,15 @@ class LostLogs:
         self._logs.copies.told(link)
         self._complete()
 
-    def link_removed(self, event: LinkRemoved) -> None:
+    def gone(self, event: NeighbourGone) -> None:
         """A neighbour is none any more."""
-        self.peers.pop(event.link.name, None)
-        for fetch in self._fetched_from(event.link.name):
+        name = event.link.name
+        self.peers.pop(name, None)
+        for fetch in self._fetched_from(name):
             self._give_up(fetch, "the neighbour that keeps it has gone")
+        if event.for_good:
+            for id in [id for id, keepers in self._dropped.items() if name in keepers]:
+                self.forget_dropped(id, name)
 
     def _fetched_from(self, name: str) -> list[_Fetch]:
         return [fetch for fetch in self._fetches.values() if fetch.keeper == name]
@@ -209,9 +244,7 @@ class LostLogs:
 
     def knows(self, link: Link, message: CopySafe) -> bool:
         """Whether a neighbour that keeps no such copy was asked to drop it, or for its rows."""
-        if message.id in self._dropped:
-            self._dropped.discard(message.id)
-            self._logs.work.ask(DeleteLog(DROPPED + message.id))
+        if self.forget_dropped(message.id, link.name):
             return True
         fetch = self._fetches.get(message.key)
         if fetch is None or fetch.keeper != link.name:
@@ -305,6 +338,11 @@ class LostLogs:
             self._logs.owners.subscribed(log)
         fetch = self._fetches[log.key] = _Fetch(log, head, link.name, self._turn.now_us)
         self._turn.note("info", "fetches a log from its copy", log=log.key, at=link.name, rows=head.next)
+        behind = self.peers[link.name].behind.get(log.key, 0)
+        if behind:
+            self._turn.note(
+                "error", "the copy of a log was not complete", log=log.key, at=link.name, rows=behind
+            )
         self._fetch_on(fetch)
 
     def _fetch_on(self, fetch: _Fetch) -> None:

@@ -28,7 +28,9 @@ from braid.protocol.copies import (
     CopyDrop,
     CopyFetch,
     CopyKept,
+    CopyLeft,
     CopyMark,
+    CopyNeedless,
     CopyRows,
     CopySafe,
 )
@@ -146,6 +148,8 @@ _OF_LINKS: Handlers = {
     CopyMark: lambda broker: broker.durables.kept_copies.mark,
     CopyDrop: lambda broker: broker.durables.kept_copies.drop,
     CopyFetch: lambda broker: broker.durables.kept_copies.fetch,
+    CopyLeft: lambda broker: broker.durables.left_copies.asked,
+    CopyNeedless: lambda broker: broker.durables.left_copies.answered,
     Done: lambda broker: broker.subscriptions.done,
     Failed: lambda broker: broker.subscriptions.failed,
     SyncBegin: lambda broker: broker.links.sync_begins,

@@ -20,8 +20,10 @@ __all__ = [
     "CopyFetch",
     "CopyHead",
     "CopyKept",
+    "CopyLeft",
     "CopyMark",
     "CopyMessage",
+    "CopyNeedless",
     "CopyRows",
     "CopySafe",
 ]
@@ -57,6 +59,8 @@ class CopyKept(_Copy, tag=81, frozen=True):
     """Sequenced, when a session begins: I keep this copy of a log of yours."""
 
     head: CopyHead
+    behind: int = 0
+    """Rows that the log had when the copy began and that have never come."""
 
 
 class CopiesTold(_Copy, tag=82, frozen=True):
@@ -123,6 +127,39 @@ class CopyFetch(_Copy, tag=88, frozen=True):
     first: int
 
 
+class CopyLeft(_Copy, tag=89, frozen=True):
+    """Sequenced, on its way to an owner that is no neighbour of the keeper any more: are these needed?
+
+    `CopyNeedless` names those that are not.
+    """
+
+    owner: str
+    """The broker whose logs they are, and which neighbours pass this on to."""
+    keeper: str
+    copies: list[tuple[str, str, int, str]]
+    """Key and id of each, the offset behind its last row, and the epoch of that row; empty without rows."""
+    hops: int = 0
+
+
+class CopyNeedless(_Copy, tag=90, frozen=True):
+    """Sequenced, on its way back: all that is in these copies is elsewhere, or is not wanted any more."""
+
+    owner: str
+    keeper: str
+    copies: list[tuple[str, str]]
+    """Key and id of each."""
+    hops: int = 0
+
+
 CopyMessage: TypeAlias = (
-    CopyKept | CopiesTold | CopyBegin | CopyRows | CopySafe | CopyMark | CopyDrop | CopyFetch
+    CopyKept
+    | CopiesTold
+    | CopyBegin
+    | CopyRows
+    | CopySafe
+    | CopyMark
+    | CopyDrop
+    | CopyFetch
+    | CopyLeft
+    | CopyNeedless
 )
