@@ -83,7 +83,7 @@ reproducepaper: $(FAST_STAMP) ## the same at the papers' own sizes: hours, and i
 	@$(FAST)/bin/python -m braid.pipeline.experiments.results_pages --run paper --out $(OUT) --experiment "$(EXPERIMENT)"
 
 properties: $(FAST_STAMP) ## run every failover protocol against 2,000 scenarios with faults; goes on where it was stopped
-	@$(FAST)/bin/braid reproduce availability.properties --scale paper --out $(OUT)
+	@$(FAST)/bin/braid reproduce availability.properties --scale paper --out $(OUT)/availability
 
 results: $(VENV)/.stamp-everything ## make the pages of docs/results/ from the rows stored in benchmarks/
 	@$(BIN)/python -m braid.pipeline.experiments.results_pages

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from braid.cli.network_demo import run
+from braid.cli.network_demo.figures import ActFigures, Judgement
 from braid.cli.network_demo.market import open_market
 from braid.cli.network_demo.processes import long_tree
 from braid.cli.network_demo.report import write_report
+from braid.cli.network_demo.run import _print_verdict
 from braid.cli.network_demo.settings import DemoSettings
 from braid.cli.network_demo.show import figures_table
 from braid.cli.network_demo.story import ACTS, broad_tree, middle_tree
@@ -195,6 +197,33 @@ def test_without_a_replacement_it_fails_and_says_so(spark: SparkSession, tmp_pat
     assert found["lost"] > 0
     assert any("broker B02 was killed and nothing replaced it" in problem for problem in found["problems"])
     assert "FAILED" in (tmp_path / "run" / "report.html").read_text() or found["problems"]
+
+
+@pytest.mark.parametrize("hops", [None, 2.5])
+def test_the_verdict_says_what_its_figures_are_and_why_one_is_missing(
+    hops: float | None, tmp_path: Path
+) -> None:
+    act = ActFigures(
+        act="kill",
+        published=7,
+        wanted=9,
+        delivered=9,
+        lost=0,
+        doubled=0,
+        uninvited=0,
+        mean_hops=hops,
+        messages_per_delivery=hops,
+        cost=hops,
+        pause_ms=12.0,
+    )
+    sink = io.StringIO()
+    settings = DemoSettings(directory=tmp_path)
+    console = Console(file=sink, width=80)
+    _print_verdict(console, settings, Judgement((act,), 4, 7.0), [], 60.0)
+    said = " ".join(sink.getvalue().split())
+    assert "hops: links that a delivery crossed" in said
+    assert "4 steps changed the tree; none held back quotes for more than 7 ms" in said
+    assert ("took the end of its trace with it" in said) == (hops is None)
 
 
 def test_what_is_missing_is_named_before_anything_starts(

@@ -9,6 +9,7 @@ import pytest
 
 from braid.cli import main
 from braid.pipeline.experiments import registry
+from braid.pipeline.experiments.durations import QUICK, Duration
 from tests.pipeline.test_reproduce import SMALL_EXPERIMENT
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     code, output, errors = run(capsys, "list", "--json")
     assert (code, errors) == (0, "")
     assert {"multipath.baseline"} <= {each["name"] for each in json.loads(output)}
+    listed = {each["name"]: each for each in json.loads(output)}
+    assert listed["self-organising.adaptivity"]["quick_seconds"] > 0
+    assert listed["self-organising.adaptivity"]["quick_seconds_measured"] is False
+
+
+def test_durations_are_those_of_experiments_and_say_whether_they_were_measured() -> None:
+    assert set(QUICK) <= set(registry.registered())
+    assert str(Duration(75.4)) == "~ 75 s"
+    assert str(Duration(600, measured=True)) == "10 min"
 
 
 @pytest.mark.parametrize(

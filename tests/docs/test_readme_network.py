@@ -1,6 +1,6 @@
-"""Do the README's three terminals work as they stand there?
+"""Do the terminals of the README and of the first steps work as they stand there?
 
-Its commands are taken from the text and run, with free ports in place of 7000 and 7001.
+Their commands are taken from the text and run, with free ports in place of 7000 and 7001.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import pytest
 
 from tests.cli.broker_process import BRAID, BrokerProcess
 
-README = Path(__file__).parents[2] / "README.md"
-HEADING = "## Across processes and hosts"
+ROOT = Path(__file__).parents[2]
+SECTIONS = {
+    "README.md": "## Across processes and hosts",
+    "docs/getting-started.md": "## Two brokers, a publisher and a subscriber",
+}
 
 pytestmark = [pytest.mark.net]
 
 
-def section() -> str:
-    text = README.read_text()
-    start = text.index(HEADING)
+def section(page: str) -> str:
+    text = (ROOT / page).read_text()
+    start = text.index(SECTIONS[page])
     return text[start : text.index("\n## ", start + 1)]
 
 
@@ -40,8 +43,9 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def test_the_three_terminals_and_the_program() -> None:
-    text = section()
+@pytest.mark.parametrize("page", SECTIONS)
+def test_the_terminals_and_the_program(page: str) -> None:
+    text = section(page)
     for port, free in zip(("7000", "7001"), free_ports(2), strict=True):
         text = text.replace(port, str(free))
     commands = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
@@ -49,7 +53,10 @@ def test_the_three_terminals_and_the_program() -> None:
     (subscribe,) = [command for command in commands if command.startswith("braid subscribe")]
     (publish,) = [command for command in commands if "| braid publish" in command]
     # The other program starts its own broker, and is run like those of all documents.
-    (program,) = re.findall(r"^```python no-run\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    programs = re.findall(r"^```python no-run\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    # What is typed beside the terminals, in the text.
+    asides = re.findall(r"`braid (overlay [^`]* --broker [^`]*)`", text)
+    assert programs or asides
     running: list[BrokerProcess] = []
     subscriber: subprocess.Popen[str] | None = None
     try:
@@ -70,13 +77,20 @@ def test_the_three_terminals_and_the_program() -> None:
         subprocess.run([*BRAID, *shlex.split(tool)[1:]], input=said + "\n", text=True, check=True, timeout=60)
         heard, _ = subscriber.communicate(timeout=60)
         assert json.loads(heard) == json.loads(said)
-        ran = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert ran.stdout == "12.5\n"
+        for program in programs:
+            ran = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+            )
+            assert ran.stdout == "12.5\n"
+        for aside in asides:
+            shown = subprocess.run(
+                [*BRAID, *shlex.split(aside)], capture_output=True, text=True, check=True, timeout=60
+            )
+            assert all(re.search(rf"\b{name}\b", shown.stdout) for name in "AB"), shown.stdout
     finally:
         if subscriber is not None and subscriber.poll() is None:
             subscriber.kill()
             subscriber.communicate()
         for broker in reversed(running):
-            assert broker.stop() == 0
+            code = broker.stop()
+            assert code == 0, "\n".join(broker.lines)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from braid.pipeline.experiments import results_pages
 from braid.pipeline.experiments.registry import papers, registered
 from braid.pipeline.experiments.results_pages import rows_file, table_of, write_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,3 +83,20 @@ def test_the_pages_are_those_of_the_stored_rows(paper: str, tmp_path: Path) -> N
     write_pages(ROOT / "benchmarks", tmp_path)
     kept = ROOT / "docs" / "results" / f"{paper}.md"
     assert kept.read_text() == (tmp_path / f"{paper}.md").read_text(), "make results makes them anew"
+
+
+@pytest.mark.parametrize("asked", ["", "multipath", "multipath.hops"])
+def test_experiments_of_a_paper_share_the_runs_that_they_look_at(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: dict[str, str] = {}
+
+    def braid(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        folders[command[command.index("reproduce") + 1]] = command[command.index("--out") + 1]
+        return subprocess.CompletedProcess(command, 0, json.dumps([row("hops", 1.0, 2.0)]).encode())
+
+    monkeypatch.setattr(results_pages.subprocess, "run", braid)
+    words = ["--rows", str(tmp_path / "rows"), "--pages", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert results_pages.main([*words, "--run", "quick", "--experiment", asked]) == 0
+    chosen = {name: each.paper for name, each in registered().items() if name.startswith(asked)}
+    assert folders == {name: str(tmp_path / "out" / paper) for name, paper in chosen.items()}

@@ -40,7 +40,12 @@ def reproduce(
         str, typer.Argument(metavar="list | PAPER | PAPER.EXPERIMENT", help="What to run.")
     ] = "list",
     scale: Annotated[
-        _Scale, typer.Option("--scale", help="About two minutes on two cores, or the paper's own sizes.")
+        _Scale,
+        typer.Option(
+            "--scale",
+            help="quick: fewer seeds and shorter runs; the list says how long they take. paper: the paper's own "
+            "sizes, which take hours.",
+        ),
     ] = _Scale.QUICK,
     seeds: Annotated[
         int | None,
@@ -115,28 +120,42 @@ def _run(
 
 
 def _print_list(as_json: bool) -> None:
+    from braid.pipeline.experiments.durations import QUICK
     from braid.pipeline.experiments.registry import papers, registered
 
     known = registered()
     if as_json:
-        typer.echo(
-            json_text(
-                [{"name": name, "paper": each.paper, "title": each.title} for name, each in known.items()]
+        listed = []
+        for name, each in known.items():
+            lasting = QUICK.get(name)
+            listed.append(
+                {
+                    "name": name,
+                    "paper": each.paper,
+                    "title": each.title,
+                    "quick_seconds": lasting and lasting.seconds,
+                    "quick_seconds_measured": lasting and lasting.measured,
+                }
             )
-        )
+        typer.echo(json_text(listed))
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("experiment", style="bold")
+    table.add_column("quick", justify="right", no_wrap=True)
     table.add_column("what it looks into")
     for paper in papers().values():
-        table.add_row(paper.name, f"[dim]{paper.title}[/dim]")
+        table.add_row(paper.name, "", f"[dim]{paper.title}[/dim]")
         for each in known.values():
             if each.paper == paper.name:
-                table.add_row(f"  {each.full_name}", each.title)
+                table.add_row(f"  {each.full_name}", str(QUICK.get(each.full_name, "?")), each.title)
     Console().print(table)
+    Console().print(
+        "\n[dim]quick: how long the quick scale takes on two cores; ~ is an estimate from one run of the "
+        "sweep, ? is not known. With --out, runs that several experiments look at are simulated once.[/dim]"
+    )
 
 
 def _rows_table(result: Result) -> Table:

@@ -69,7 +69,7 @@ def _real() -> Market:
     # The archive has one symbol after the other; a market quotes all of them every day.
     random.Random("demo quotes").shuffle(lines)
     return Market(
-        "real quotes of the dataset in BRAID_DATA",
+        "the real stock quotes in BRAID_DATA",
         [quote_attributes(line) for line in lines[:QUOTES_MAX]],
         _grouped(symbols),
     )
@@ -100,7 +100,7 @@ def _made_up(seed: int) -> Market:
                 "date": f"day {1 + number // len(symbols)}",
             }
         )
-    return Market("made-up quotes (BRAID_DATA has none)", quotes, _grouped(symbols))
+    return Market("made-up stock quotes (real ones, if BRAID_DATA has them)", quotes, _grouped(symbols))
 
 
 def _grouped(symbols: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -20,7 +20,7 @@ from braid.cli.network_demo.market import open_market
 from braid.cli.network_demo.processes import DashboardProcess, DemoBrokers, long_tree
 from braid.cli.network_demo.report import write_report
 from braid.cli.network_demo.settings import DemoSettings
-from braid.cli.network_demo.show import Show, figures_table
+from braid.cli.network_demo.show import LEGEND, UNKNOWN, Show, figures_table
 from braid.cli.network_demo.story import ACTS, VICTIM_TRACE_S, Story
 from braid.cli.terminal import json_text
 from braid.errors import ConfigurationError
@@ -126,11 +126,16 @@ def _print_verdict(
     console.print(figures_table(judgement, ACTS))
     total = judgement.to_json()
     held = (
-        f", each held publications for at most {total['held_ms_max']:,.0f} ms" if total["held_ms_max"] else ""
+        f"; none held back quotes for more than {total['held_ms_max']:,.0f} ms"
+        if total["held_ms_max"]
+        else ""
     )
+    console.print(f"\n{LEGEND}", soft_wrap=True, style="dim")
+    if any(act.mean_hops is None for act in judgement.acts):
+        console.print(UNKNOWN, soft_wrap=True, style="dim")
     console.print(
         f"\npublished {total['published']:,}, delivered {total['delivered']:,}, lost {total['lost']:,}, "
-        f"doubled {total['doubled']:,}; {total['shifts']} SHIFTs{held}",
+        f"doubled {total['doubled']:,}; {total['shifts']} steps changed the tree{held}",
         soft_wrap=True,
     )
     for problem in problems:
@@ -163,7 +168,9 @@ class _Run:
         publishing = tuple(dict.fromkeys((names[-3], names[-2], names[-1], names[len(names) // 2])))
         # What it is told by clients is not kept anywhere else, so it has none of its own.
         filters = market.filters([name for name in names if name != victim], settings.seed)
-        with show.act("A network", f"{len(names)} brokers, each a process, in one long tree."):
+        with show.act(
+            "A network", f"{len(names)} brokers, each a process of its own, linked to one long tree."
+        ):
             brokers = DemoBrokers(
                 settings.directory, dials, _tables(names), {victim: {"trace": {"age_s_max": VICTIM_TRACE_S}}}
             )
@@ -184,9 +191,8 @@ class _Run:
                 settings.rate,
             )
             readers = await clients.subscribe()
-            show.say(
-                f"{readers} readers want some of {market.origin}; {len(publishing)} brokers publish them"
-            )
+            show.say(f"{readers} readers each want a part of {market.origin}")
+            show.say(f"quotes are published at {len(publishing)} brokers")
         async with clients:
             story = Story(settings, brokers, clients, victim, show)
             await story.play()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from braid.cli.network_demo.figures import Judgement
 
-__all__ = ["Show", "figures_table"]
+__all__ = ["LEGEND", "UNKNOWN", "Show", "figures_table"]
 
 
 class Show:
@@ -55,6 +55,16 @@ class Show:
         """What is going on; the next one takes its place."""
         if self._status is not None and self.console.is_terminal:
             self._status.update(f"   {escape(text)}")
+
+
+LEGEND: Final = (
+    "hops: links that a delivery crossed. messages: copies on links for each delivery. cost: links crossed "
+    "and brokers visited for each quote. wait: from publishing a quote until a reader has it."
+)
+UNKNOWN: Final = (
+    "A dash: the broker that was killed took the end of its trace with it, so what crossed links in that "
+    "act is not known. Deliveries are, from what the readers wrote down."
+)
 
 
 def figures_table(judgement: Judgement, titles: dict[str, str]) -> Table:

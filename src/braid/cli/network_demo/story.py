@@ -74,17 +74,21 @@ class Story:
             await self._publish("tree", settings.act_s)
         with show.act("Soft links", "Brokers learn shortcuts to those they often have something for."):
             await self._learn()
-        with show.act("A better tree", "Brokers compare interests, and exchange links by themselves."):
+        with show.act(
+            "A better tree",
+            "Without shortcuts again: brokers compare what they want, and replace links by themselves.",
+        ):
             await self._organise()
         with show.act(
             f"kill -9 {self.victim}",
-            "A broker in the middle of the tree dies under load; a standby takes its place.",
+            "A broker in the middle of the tree dies while quotes flow; a standby takes its place.",
         ):
             await self._kill()
         if not settings.replace:
             return
         with show.act(
-            "A plan", "An operator wants a broad tree; every step keeps the network whole, under load."
+            "A plan",
+            "An operator wants a broad tree; quotes flow on, and every step keeps the network whole.",
         ):
             await self._plan()
 
@@ -107,7 +111,7 @@ class Story:
         await self._choose("topology", policy="static")  # from here on the tree is to stay as it is
         after = await live.whole_tree(self._settings.patience_s)
         exchanged = len(set(before.links) - set(after.links))
-        self._show.say(f"brokers exchanged {exchanged} of {len(before.links)} links by themselves")
+        self._show.say(f"brokers replaced {exchanged} of {len(before.links)} links by themselves")
         await self._publish("organised", self._settings.act_s)
 
     async def _kill(self) -> None:
@@ -128,7 +132,7 @@ class Story:
                 self.victim, self._brokers.standby.address, addresses, DOOR, say=show.say
             )
             show.say(
-                f"a standby has its name and its place now, linked to {', '.join(replaced.granted_by)} "
+                f"a standby has taken its name and its place, linked to {', '.join(replaced.granted_by)} "
                 f"({replaced.took_s:.1f} s)"
             )
         else:
@@ -149,8 +153,8 @@ class Story:
         if goal != tree:
             await self._change(live, tree, goal, self._show.now)
         self._show.say(
-            f"{self.victim} is in the middle of the tree: what its {goal.degree(self.victim)} neighbours say "
-            "to each other passes through it"
+            f"{self.victim} is in the middle of the tree: whatever its {goal.degree(self.victim)} neighbours "
+            "have for each other passes through it"
         )
 
     async def _plan(self) -> None:
@@ -164,7 +168,7 @@ class Story:
         if found != goal:
             self.problems.append("the tree is not the one that was planned")
         self._show.say(
-            f"{changed} of {len(goal.links)} links were exchanged by SHIFTs while quotes were published"
+            f"{changed} of {len(goal.links)} links were replaced, step by step, while quotes were published"
         )
         await publishing
         await self._publish("planned", self._settings.act_s)

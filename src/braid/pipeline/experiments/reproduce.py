@@ -82,7 +82,7 @@ def reproduce(
     Args:
         spark: the session, which runs simulations and metrics.
         experiment: which one.
-        scale: `paper` for the paper's own sizes, `quick` for about two minutes on two cores.
+        scale: `paper` for the paper's own sizes, `quick` for fewer seeds and shorter runs.
         seeds: independent runs per setting; by default what the experiment asks for at that scale.
         out: where workloads and traces are kept.
         say: told what is being done.
@@ -122,7 +122,10 @@ def reproduce(
 
 
 def store(results: Sequence[Result], out: Path) -> Path:
-    """Write rows and figures of each result and one report about all of them; returns the report's path."""
+    """Write rows, figures and a report of each result, and one report about all; returns the path of that.
+
+    The next command in the same folder replaces the report about all, and leaves those of other experiments.
+    """
     from braid.pipeline.experiments.report import report_page
 
     drawings: dict[str, list[Drawing]] = {}
@@ -136,6 +139,7 @@ def store(results: Sequence[Result], out: Path) -> Path:
         for drawing in drawings[name]:
             _write(folder / f"{drawing.chart.name}.svg", drawing.svg.encode())
             _write(folder / f"{drawing.chart.name}.png", drawing.png)
+        _write(folder / "report.html", report_page([result], drawings).encode())
     path = out / "report.html"
     _write(path, report_page(results, drawings).encode())
     return path

@@ -144,7 +144,10 @@ def _number(value: float | None) -> str:
 
 
 def _run(scale: Scale, folder: Path, out: Path, name: str) -> bool:
-    """Run experiments one after the other, each on its own; whether all came to their end."""
+    """Run experiments one after the other, each on its own; whether all came to their end.
+
+    Those of one paper share a folder: many of them look at the same runs, which are simulated once.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [
         each for each in registered().values() if not name or each.full_name == name or each.paper == name
@@ -158,7 +161,7 @@ def _run(scale: Scale, folder: Path, out: Path, name: str) -> bool:
             "--scale",
             scale,
             "--out",
-            str(out / experiment.full_name),
+            str(out / experiment.paper),
             "--json",
         ]
         done = subprocess.run((sys.executable, "-m", "braid", *command), stdout=subprocess.PIPE)
