@@ -21,6 +21,9 @@ FILTERS = """\
 """
 PUBLICATIONS = "id,symbol,price\n1,ACME,12.5\n2,XY,3\n3,,20\n"
 
+# What every command that needs Spark says first where nobody looks.
+WAITING = "Spark starts, which takes some seconds\n"
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
@@ -53,7 +56,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def test_counts_are_printed(run: Any, files: list[str]) -> None:
     code, out, err = run(*files)
-    assert (code, err) == (0, "3 rows\n")
+    assert (code, err) == (0, WAITING + "3 rows\n")
     assert lines(out) == [
         {"publication": 1, "count": 2},
         {"publication": 2, "count": 0},
@@ -77,7 +80,7 @@ def test_pairs_go_into_parquet_and_back(
 ) -> None:
     target = tmp_path / "pairs.parquet"
     code, out, err = run(*files, "--how", "pairs", "--out", str(target))
-    assert (code, out, err) == (0, "", "3 rows\n")
+    assert (code, out, err) == (0, "", WAITING + "3 rows\n")
     rows = spark.read.parquet(str(target)).collect()
     assert sorted((row.publication, row["filter"]) for row in rows) == [(1, "dear"), (1, "ours"), (3, "dear")]
     code, _, err = run(*files, "--out", str(target))
@@ -163,6 +166,6 @@ def test_many_rows_are_counted_and_some_are_shown(run: Any, files: list[str], tm
     (tmp_path / "publications.csv").write_text("id,symbol,price\n" + rows)
     code, out, err = run(*files)
     assert (code, len(lines(out))) == (0, 20)
-    assert err == "50 rows, 20 of them shown (--all shows all, --out writes them)\n"
+    assert err == WAITING + "50 rows, 20 of them shown (--all shows all, --out writes them)\n"
     code, out, err = run(*files, "--all")
-    assert (code, len(lines(out)), err) == (0, 50, "50 rows\n")
+    assert (code, len(lines(out)), err) == (0, 50, WAITING + "50 rows\n")

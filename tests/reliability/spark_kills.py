@@ -29,11 +29,26 @@ import msgspec
 import braid
 from braid.protocol.batch import decode_heads
 
-__all__ = ["COPIED", "IN", "OUT", "WANTED", "Driver", "Run", "copied_rows", "main"]
+__all__ = [
+    "BROKER",
+    "COPIED",
+    "DRIVER",
+    "EXECUTOR",
+    "IN",
+    "OUT",
+    "WANTED",
+    "WORKER",
+    "Driver",
+    "Run",
+    "copied_rows",
+    "main",
+]
 
 IN, OUT = "in", "out"
 WANTED, COPIED = "n >= 0 AND copied IS NULL", "copied = TRUE"
 PUBLISH_ROWS = 5_000
+# What is killed.
+DRIVER, BROKER, EXECUTOR, WORKER = "driver", "broker", "executor", "Python worker"
 # Batches that all rows come in, if each is full.
 BATCHES = 50
 # How long a query has to do a batch after a kill: Java starts anew, on a busy machine.
@@ -154,8 +169,20 @@ class Driver:
 class Run:
     """One run: the processes, the kills, and what came of it."""
 
-    def __init__(self, folder: Path, rows: int, kills: int, seed: int, sink: str, master: str) -> None:
-        self.rows, self.kills, self.sink = rows, kills, sink
+    def __init__(
+        self,
+        folder: Path,
+        rows: int,
+        kills: int | list[str],
+        seed: int,
+        sink: str,
+        master: str,
+        *,
+        batches: int = BATCHES,
+    ) -> None:
+        """`kills`: how many processes are killed, or which."""
+        self.kills: list[str | None] = [None] * kills if isinstance(kills, int) else [*kills]
+        self.rows, self.sink = rows, sink
         self.folder = folder
         self.fate = random.Random(f"{seed}/kills")
         self.done: list[str] = []
@@ -163,7 +190,7 @@ class Run:
             free.bind(("127.0.0.1", 0))
             self.url = f"braid://127.0.0.1:{free.getsockname()[1]}"
         self.broker: subprocess.Popen[bytes]
-        self.driver = Driver(self.url, folder, max(1, rows // BATCHES), sink, master)
+        self.driver = Driver(self.url, folder, max(1, rows // batches), sink, master)
 
     def start_broker(self) -> None:
         address = self.url.removeprefix("braid://")
@@ -187,18 +214,27 @@ class Run:
                 client.publish_batch([{"n": n} for n in part], delivery="acknowledged")
             client.flush()
 
-    def kill_something(self) -> None:
-        """One of the processes dies; drivers and brokers are started again."""
+    def _targets(self) -> dict[str, list[int]]:
+        """The processes below the driver that there are at the moment."""
         below = self.driver.below()
-        targets: dict[str, list[int]] = {
-            "executor": [pid for pid, command in below.items() if "CoarseGrainedExecutorBackend" in command],
-            "Python worker": [pid for pid, command in below.items() if "pyspark.daemon" in command],
+        return {
+            EXECUTOR: [pid for pid, command in below.items() if "CoarseGrainedExecutorBackend" in command],
+            WORKER: [pid for pid, command in below.items() if "pyspark.daemon" in command],
         }
-        kind = self.fate.choice(["driver", "broker", *(name for name, pids in targets.items() if pids)])
-        if kind == "driver":
+
+    def kill_something(self, kind: str | None = None) -> None:
+        """One of the processes dies, of a kind or of any; drivers and brokers are started again."""
+        targets = self._targets()
+        deadline_s = time.monotonic() + AT_WORK_S
+        while kind in targets and not targets[kind] and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+            targets = self._targets()
+        if kind is None:
+            kind = self.fate.choice([DRIVER, BROKER, *(name for name, pids in targets.items() if pids)])
+        if kind == DRIVER:
             self.driver.kill()
             self.driver.start()
-        elif kind == "broker":
+        elif kind == BROKER:
             self.broker.kill()
             self.broker.wait()
             self.start_broker()
@@ -225,10 +261,10 @@ class Run:
             publishing = threading.Thread(target=self.publish)
             publishing.start()
             self.driver.start()
-            for _ in range(self.kills):
+            for kind in self.kills:
                 self._await_batch()
                 time.sleep(pause_s * self.fate.random())
-                self.kill_something()
+                self.kill_something(kind)
                 print(f"killed: {self.done[-1]}; {len(self.driver.batches)} batches so far", flush=True)
             publishing.join()
             self.driver.finish()

@@ -22,6 +22,8 @@ EXAMPLES = (
 )
 
 TOKEN_VARIABLE = "BRAID_TOKEN"
+# A look at the log adds a file to each day that it is about: so 288 a day.
+TABLE_EVERY_S_MIN = 300.0
 
 
 @with_door(30.0, "How long the broker may take to answer.")
@@ -41,7 +43,8 @@ def archive(
         str | None, typer.Option("--table", metavar="NAME", help="A table of Spark's catalog instead.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="Of the table: parquet, delta, iceberg.")
+        str,
+        typer.Option("--format", metavar="FORMAT", help="Of the table: parquet, or what the catalog knows."),
     ] = "parquet",
     columns: Annotated[
         str | None,
@@ -68,8 +71,10 @@ def archive(
         if given:
             raise ConfigurationError(f"{option} is for tables of Spark's catalog; give --table as well")
     from braid.pipeline.archive import Archiver
+    from braid.pipeline.places import require_here
     from braid.runtime import connect_sync
 
+    require_here("--to", to, "give a folder, or --table, whose files Spark writes wherever its catalog says")
     with (
         connect_sync(broker, token=door.token, tls=door.tls, timeout_s=door.timeout_s) as client,
         Archiver(client, log, to) as archiver,
@@ -98,6 +103,12 @@ def _into_table(
     master: str | None,
     door: Door,
 ) -> None:
+    if every is not None and every < TABLE_EVERY_S_MIN:
+        raise ConfigurationError(
+            f"--every {every:g}: each look adds a file to the table's day, which would be "
+            f"{round(86_400 / every):,} files a day; give {TABLE_EVERY_S_MIN:g} seconds or more, or archive "
+            "into a folder, whose files are merged"
+        )
     chosen = dict(each.split("=", 1) for each in settings if "=" in each)
     if len(chosen) != len(settings):
         raise ConfigurationError("--setting is NAME=VALUE, each name once")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ EXAMPLES = ("braid pipeline compact traces/", "braid pipeline compact traces/ --
 
 def compact(
     trace_dir: Annotated[
-        Path, typer.Argument(metavar="TRACE_DIR", help="A trace, which brokers may be writing to.")
+        str, typer.Argument(metavar="TRACE_DIR", help="A trace, which brokers may be writing to.")
     ],
     every: Annotated[
         float | None,
@@ -30,7 +29,10 @@ def compact(
     A broker leaves up to 1,440 files of each table a day; merged, they are a dozen or two. Files that were
     merged are removed the next time, for those who are just reading them.
     """
+    from braid.pipeline.places import require_here
     from braid.trace import compact as compacted
+
+    require_here("TRACE_DIR", trace_dir, "give a folder that is mounted here")
 
     while True:
         done = compacted(trace_dir, report=lambda problem: say(f"left as it is: {problem}"))

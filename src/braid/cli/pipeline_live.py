@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,9 +22,9 @@ EXAMPLES = (
 
 def live(
     trace_dir: Annotated[
-        Path, typer.Argument(metavar="TRACE_DIR", help="The trace that brokers are writing.")
+        str, typer.Argument(metavar="TRACE_DIR", help="The trace that brokers are writing.")
     ],
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the table.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder of the table.")],
     period: Annotated[str, typer.Option("--period", metavar="TIME", help="What a row is about.")] = "10s",
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look.")] = "5s",
     keep: Annotated[str, typer.Option("--keep", metavar="TIME", help="How long rows stay.")] = "1h",
@@ -41,6 +40,10 @@ def live(
     DIR has Parquet files of a row per broker, or link, and period, and current.json, which the dashboard
     shows. It may be started again at any time.
     """
+    from braid.pipeline.places import require_here
+
+    for option, path in (("TRACE_DIR", trace_dir), ("--to", to)):
+        require_here(option, path, "give a folder that is mounted here")
     times = [
         interval_us(*each)
         for each in (("--period", period), ("--every", every), ("--keep", keep), ("--late", late))

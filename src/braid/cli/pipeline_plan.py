@@ -36,7 +36,7 @@ def plan(
         typer.Option("--traces", metavar="DIR", help="A trace of the network, or of a sweep with --run."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PLAN", help="Write the plan into this file.")
+        str | None, typer.Option("--out", "-o", metavar="PLAN", help="Write the plan into this file.")
     ] = None,
     link_costs: Annotated[
         Path | None,
@@ -80,11 +80,13 @@ def plan(
         raise ConfigurationError(
             "--last is counted back from the newest sample; give it without --from, --to"
         )
-    from braid.pipeline.places import is_far
+    from braid.pipeline.places import is_far, require_here
     from braid.pipeline.planning.proposal import Costs, propose
     from braid.pipeline.traces import Traces, inspect_traces
     from braid.reconfiguration import WrittenPlan, encode_plan
 
+    if out is not None:
+        require_here("--out", out, "give a file, which braid overlay apply can read")
     costs = Costs(
         {(one, other): cost for one, other, cost in _read(link_costs, ("source", "target", "cost"))},
         dict(_read(broker_costs, ("broker", "cost"))),
@@ -111,7 +113,7 @@ def plan(
             to_us=to_us,
         )
     if out is not None:
-        out.write_bytes(encode_plan(WrittenPlan(found.found.plan)))
+        Path(out).write_bytes(encode_plan(WrittenPlan(found.found.plan)))
         say(f"the plan is in {out}; braid overlay apply {out} carries it out")
     typer.echo(json_text(found.report()) if as_json else _text(found))
 

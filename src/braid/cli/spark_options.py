@@ -40,8 +40,11 @@ def waiting_for_spark(
 
     Gives the session and a function that says what is being done; `then` is what is said first.
     """
+    from braid.pipeline.clusters import is_local, require_master
     from braid.pipeline.session import spark_session
 
+    if master is not None and not is_local(master):
+        require_master(master)  # a cause is not to stand below a line about waiting
     with spinner("Spark starts, which takes some seconds") as status:
         told: Callable[[str], None] = status.update if status is not None else lambda _: None
         with spark_session(name, master=master, ship=ship, settings=settings) as spark:

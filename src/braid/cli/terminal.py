@@ -34,8 +34,9 @@ def is_terminal() -> bool:
 
 
 def spinner(text: str) -> Any:
-    """Something that turns on standard error while Spark works, when someone is looking."""
+    """Something that turns on standard error while Spark works; where nobody looks, one line."""
     if not is_terminal():
+        say(text)
         return nullcontext()
     from rich.console import Console
 

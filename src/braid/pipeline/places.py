@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["SERVER_PREFIX", "inspect_far_traces", "is_far", "is_remote", "is_url", "joined_path"]
+__all__ = [
+    "SERVER_PREFIX",
+    "inspect_far_traces",
+    "is_far",
+    "is_remote",
+    "is_url",
+    "joined_path",
+    "require_here",
+]
 
 SERVER_PREFIX = "sc://"
 """How the address of a Spark Connect server begins: paths are that server's."""
@@ -31,6 +39,14 @@ def is_url(path: object) -> bool:
 def is_far(path: object, master: str | None = None) -> bool:
     """Whether a path means something to Spark only: a URL, or a path of a Spark Connect server."""
     return is_url(path) or (master is not None and master.startswith(SERVER_PREFIX))
+
+
+def require_here(option: str, path: object, advice: str) -> None:
+    """Refuse a URL where files of this machine are worked on without Spark."""
+    if is_url(path):
+        raise ConfigurationError(
+            f"{option}: {path} is a URL, and these files are written without Spark, on this machine; {advice}"
+        )
 
 
 def is_remote(spark: SparkSession) -> bool:

@@ -1,7 +1,8 @@
 """How does a log become a table of a Spark catalog, with typed columns?
 
 A stream appends the log's rows to the table, partitioned by the day on which they were published. The format
-is whatever the session's catalog knows: Parquet, and Delta or Iceberg where their packages are. A run that is
+is whatever the session's catalog knows: Parquet was tried, Delta and Iceberg, for which it needs packages,
+were not. A run that is
 repeated after a crash adds nothing twice, because the checkpoint and the table's own log of commits say what
 is there.
 """
@@ -48,9 +49,10 @@ def archive_into_table(
         checkpoint: where Spark keeps how far the archive is. One for each log and table.
         schema: the columns, such as `"symbol string, price double, _offset bigint"`; inferred from a sample
             of the log if left out. `day` is added.
-        format: `parquet`, `delta`, `iceberg`: what the catalog knows.
+        format: `parquet`, or another one that the catalog knows, such as `delta` or `iceberg` (not tried).
         every: how often to look for more, such as `10 minutes`; without it the query ends when everything
-            that is there now is in the table. A run, or a look, adds one file to each day that it is about.
+            that is there now is in the table. A run, or a look, adds one file to each day that it is about,
+            so that every five minutes are 288 files a day.
         options: other options of the format `braid`.
     """
     register(spark)
