@@ -79,12 +79,16 @@ class Driver:
         return effects
 
     def client(self, connection: int, token: str | None = None) -> int:
+        self.greet(connection, token)
+        return connection
+
+    def greet(self, connection: int, token: str | None = None) -> list[Effect]:
+        """Come as a client; returns what the broker does when it has heard the greeting."""
         self.publications[connection] = self._sent[connection] = 0
         self.tell(Opened(connection, f"client {connection}"))
         name = f"c{connection}"
         hello = Hello(PROTOCOL_VERSION, "client", name, f"{name}-1", token, credit=1 << 22)
-        self.tell(Received(connection, [Frame(0, hello)]))
-        return connection
+        return self.tell(Received(connection, [Frame(0, hello)]))
 
     def neighbour(self, connection: int, incarnation: str = "B-1", name: str = "B", ticket: str = "") -> int:
         """One that says that anything may be published behind it, and perhaps returns a ticket."""

@@ -27,6 +27,7 @@ from braid.protocol.effects import (
     Close,
     Dial,
     Drained,
+    Granted,
     Greeted,
     Lock,
     Neighbours,
@@ -535,7 +536,7 @@ class Network:
             there = {self._moved.get(each, each) for each in self.cores}
             found = effect.address in there
             self._queue.append((name, Probed(effect.broker, ROUND_TRIP_US if found else None)))
-        elif not isinstance(effect, Pause | Progress):
+        elif not isinstance(effect, Granted | Pause | Progress):
             raise TypeError(effect)
 
     def _lock(self, name: str, effect: Lock | Unlock) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braid.language import filters
+from braid.language import Filter, filters
+from braid.language.reading import common_part, read_filter
 from braid.protocol import Frame, encode_frames
-from braid.protocol.effects import Greeted
+from braid.protocol.effects import Granted, Greeted
 from braid.protocol.inputs import Closed, Opened, Received
 from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.protocol.messages import Ping, Subscribe
@@ -18,6 +19,8 @@ from tests.runtime.test_node import Script, running
 
 if TYPE_CHECKING:
     from braid.language.expressions import Condition
+    from braid.protocol.effects import Effect
+    from braid.protocol.inputs import Input
 
 pytestmark = pytest.mark.net
 
@@ -71,6 +74,35 @@ async def test_the_loop_reads_no_long_filter(threads: dict[str, set[int]]) -> No
     heard = [frame.body for each in machine.inputs if isinstance(each, Received) for frame in each.frames]
     assert heard == messages  # (What says only that the peer is not silent has no frames.)
     assert isinstance(machine.inputs[-1], Closed)
+    assert len(threads["parse"]) == 1
+    assert threading.get_ident() not in threads["parse"]
+    assert threads["normal_form"] == threads["parse"]
+
+
+async def test_the_loop_narrows_no_long_filter(threads: dict[str, set[int]]) -> None:
+    """What the asker may have is known from the greeting, and the thread holds the filter against it."""
+    granted = Filter("c > 3 AND b < 1000")
+    narrowed: list[Filter | None] = []
+
+    def answer(each: Input) -> list[Effect]:
+        if isinstance(each, Opened):
+            return [
+                Greeted(each.connection, FRAME_BYTES_MAX),
+                Granted(each.connection, granted.text, "d > 1", True),
+            ]
+        for frame in each.frames if isinstance(each, Received) else ():
+            if isinstance(frame.body, Subscribe):
+                narrowed.append(common_part(read_filter(frame.body.filter), granted))
+        return []
+
+    machine = Script(answer)
+    text = long_filter(4)
+    async with running(machine) as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(encode_frames([Frame(1, Subscribe(1, "one", text))]))
+        writer.close()
+        await machine.wait_for(Closed)
+    assert [each and each.text for each in narrowed] == [f"({text}) AND ({granted.text})"]
     assert len(threads["parse"]) == 1
     assert threading.get_ident() not in threads["parse"]
     assert threads["normal_form"] == threads["parse"]

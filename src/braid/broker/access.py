@@ -37,7 +37,7 @@ from braid.language.evaluate import evaluate
 from braid.language.expressions import attribute_names
 from braid.language.normal_form import Term
 from braid.language.publication import plain_attributes
-from braid.language.reading import read_filter
+from braid.language.reading import common_part, is_within, read_filter
 from braid.language.value_sets import NULL_ONLY, ValueSet, compared_with, floats_between, integers_between
 from braid.matching import FilterIndex
 
@@ -229,7 +229,7 @@ class Principal:
         """What of this filter may be subscribed to, whether narrowing is offered or not; None for nothing."""
         granted = self.grant.subscribe
         try:
-            return None if granted is None else _common(filter, granted)
+            return None if granted is None else common_part(filter, granted)
         except FilterError:
             return None  # too large to be written down: then nothing of it
 
@@ -249,7 +249,7 @@ class Principal:
     def _permitted(self, verb: str, asked: Filter, granted: Filter | None) -> Filter:
         if granted is None:
             raise AccessDeniedError(f"{self.name!r} may not {verb} at all; asked for: {_shown(asked.text)}")
-        if granted.covers(asked):
+        if is_within(asked, granted):
             return asked
         complaint = (
             f"{self.name!r} asked to {verb}: {_shown(asked.text)}; it may only {verb} within: "
@@ -258,27 +258,12 @@ class Principal:
         if not self.grant.narrow:
             raise AccessDeniedError(f"{complaint}; add that condition to the request")
         try:
-            narrowed = _common(asked, granted)
+            narrowed = common_part(asked, granted)
         except FilterError as error:
             raise AccessDeniedError(f"{complaint}; both together are too large a filter: {error}") from None
         if narrowed is None:
             raise AccessDeniedError(f"{complaint}; the two have nothing in common")
         return narrowed
-
-
-def _common(asked: Filter, granted: Filter) -> Filter | None:
-    """What two filters have in common; the asked one itself where all of it is granted, None for nothing.
-
-    Raises:
-        FilterError: both together are too large a filter.
-    """
-    if granted.covers(asked):
-        return asked
-    if asked.covers(granted):
-        return granted
-    # As both were written: what is in force is then hardly longer than what was asked for and granted.
-    narrowed = Filter(f"({asked.text}) AND ({granted.text})")
-    return narrowed if narrowed.satisfiable else None
 
 
 class _PublishGrant:

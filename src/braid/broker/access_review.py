@@ -202,6 +202,7 @@ class AccessReview:
         former, client.principal = client.principal, principal
         if former == principal:
             return
+        self._connections.granted(connection, client, former)
         client.limiter = RateLimiter(principal.limits, self._handshake.requests_of(principal))
         grant, before = principal.grant, former.grant
         tables = self._subscriptions.tables

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from braid.broker.events import Entered
 from braid.broker.parties import Client, SoftLink
-from braid.protocol.effects import Greeted
+from braid.protocol.effects import Granted, Greeted
 from braid.protocol.limits import FRAME_BYTES_MAX, carried_bytes, readable_bytes
 
 if TYPE_CHECKING:
+    from braid.broker.access import Principal
     from braid.broker.access_review import Admission
     from braid.broker.events import Events
     from braid.broker.handshake import Visitor
@@ -52,12 +53,21 @@ class Connections:
             self.clients[party] = None
             taken_bytes = self.taken_from(party)
         self._turn.effect(Greeted(connection, taken_bytes, kind_of_party(party), party.name))
+        if isinstance(party, Client):
+            self.granted(connection, party)
         silent = readable_bytes(taken_bytes) if isinstance(party, Client) else FRAME_BYTES_MAX
         party.channel.frame_bytes_max = frame_bytes_max if frame_bytes_max > 0 else silent
         party.connection = connection
         party.heard(self._turn.now_us)
         party.outside.clear()
         self._events.tell(Entered(party))
+
+    def granted(self, connection: int, client: Client, former: Principal | None = None) -> None:
+        """Tell the driver what a client's filters are held against, unless that is as it was."""
+        effect = _granted(connection, client.principal)
+        before = None if former is None else _granted(connection, former)
+        if effect != before and (before is not None or effect.subscribe or effect.advertise):
+            self._turn.effect(effect)
 
     def taken_from(self, client: Client) -> int:
         """The largest frame that is read from a client: one that can be passed on to everybody."""
@@ -77,3 +87,10 @@ def kind_of_party(party: Party) -> str:
     if isinstance(party, Client):
         return "client"
     return "soft" if isinstance(party, SoftLink) else "broker"
+
+
+def _granted(connection: int, principal: Principal) -> Granted:
+    grant = principal.grant
+    texts = ["" if each is None else each.text for each in (grant.subscribe, grant.publish)]
+    subscribe, advertise = ("" if text == "TRUE" else text for text in texts)
+    return Granted(connection, subscribe, advertise, grant.narrow)

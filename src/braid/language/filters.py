@@ -159,7 +159,9 @@ class Filter:
         return self._canonical  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == str(other) if isinstance(other, Filter) else NotImplemented
+        if not isinstance(other, Filter):
+            return NotImplemented
+        return self.text == other.text or str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))

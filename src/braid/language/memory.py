@@ -17,7 +17,8 @@ Made = TypeVar("Made")
 
 # What it costs to remember anything at all, in characters.
 _ENTRY = 32
-# A text that alone takes more than such a part of a memory is not kept: it would push out too many others.
+# A text that alone takes more than such a part of a memory is not kept, if nothing else is said: it would
+# push out too many others.
 _PART = 8
 
 
@@ -33,10 +34,11 @@ class Memory(Generic[Made]):
     out singly, so threads may share a memory without a lock: at worst something is made once more.
     """
 
-    __slots__ = ("_half_max", "_make", "_old", "_young", "_young_characters")
+    __slots__ = ("_half_max", "_make", "_old", "_part", "_young", "_young_characters")
 
-    def __init__(self, make: Callable[..., Made], *, characters_max: int) -> None:
+    def __init__(self, make: Callable[..., Made], *, characters_max: int, part: int = _PART) -> None:
         self._make = make
+        self._part = part
         self._half_max = characters_max // 2
         self._young: dict[tuple[str, ...], Made] = {}
         self._old: dict[tuple[str, ...], Made] = {}
@@ -51,7 +53,7 @@ class Memory(Generic[Made]):
         if made is None:
             made = self._make(*texts)
         cost = _ENTRY + sum(map(len, texts))
-        if cost * _PART <= self._half_max * 2:
+        if cost * self._part <= self._half_max * 2:
             if self._young_characters + cost > self._half_max:
                 self._old, self._young, self._young_characters = self._young, {}, 0
             self._young[texts] = made

@@ -25,6 +25,7 @@ __all__ = [
     "Dial",
     "Drained",
     "Effect",
+    "Granted",
     "Greeted",
     "Lock",
     "Neighbours",
@@ -68,6 +69,20 @@ class Greeted:
     """`client`, `broker` (a primary link) or `soft` (a soft link), as in a `Hello`."""
     name: str = ""
     """A client's name, or a broker's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What filters of a client are held against from now on, so that a driver can do that with long ones
+    before the machine sees them."""
+
+    connection: int
+    subscribe: str
+    """The filter that covers what it may subscribe to; empty for everything or nothing."""
+    advertise: str
+    """The same for what it may advertise."""
+    narrow: bool
+    """Whether filters that go beyond are narrowed, and not refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +240,7 @@ Effect: TypeAlias = (
     | SendTo
     | Delivery
     | Close
+    | Granted
     | Greeted
     | Pause
     | Dial

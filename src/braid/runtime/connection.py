@@ -12,7 +12,7 @@ from braid.protocol.codec import GREETING_BYTES_MAX
 from braid.protocol.inputs import Closed, Malformed, Opened, Received, Writable
 from braid.protocol.limits import FRAME_BYTES_MAX
 from braid.runtime.clock import Progress
-from braid.runtime.reading import long_filter, without_long_filters
+from braid.runtime.reading import held_against, long_filter, without_long_filters
 from braid.runtime.tls import peer_name
 from braid.runtime.writing import FrameWriter
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from braid.protocol import Frame
     from braid.protocol.codec import Vocabulary
-    from braid.protocol.effects import Dial
+    from braid.protocol.effects import Dial, Granted
     from braid.protocol.inputs import Input
 
 __all__ = ["Connection"]
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         *,
         dialled: Dial | None,
         vocabulary: Vocabulary,
-        read_filter: Callable[[str, Callable[[], None]], None] | None = None,
+        read_filter: Callable[[str, str, bool, Callable[[], None]], None] | None = None,
     ) -> None:
         """
         Args:
@@ -52,13 +52,16 @@ class Connection(asyncio.Protocol):
             forget: called with the number when it has ended.
             dialled: what it was dialled for, if it was.
             vocabulary: the messages that are understood on it.
-            read_filter: has a long filter read and calls back; None if none are expected.
+            read_filter: has a long filter read and held against another one, as `FilterReader.read` does;
+                None if none are expected.
         """
         self._read_filter = read_filter
         self._held: deque[tuple[Input, str | None]] = deque()
         """What waits until a filter has been read, each with the one to be read before it."""
         self._reading: asyncio.TimerHandle | None = None
         """There while a filter of the first of these is read; it says that the peer is not silent."""
+        self.granted: Granted | None = None
+        """What filters that come on it are held against; None for nothing."""
         self.number = number
         self._report = report
         self._forget = forget
@@ -136,7 +139,8 @@ class Connection(asyncio.Protocol):
                 if not self._lost:
                     cast("asyncio.Transport", self.transport).pause_reading()
                 self._not_silent()
-                self._read_filter(text, self._was_read)
+                granted, narrow = held_against(stimulus, self.granted)
+                self._read_filter(text, granted, narrow, self._was_read)
                 return
             self._held.popleft()
             self._report(stimulus)

@@ -21,6 +21,7 @@ from braid.protocol.effects import (
     Close,
     Dial,
     Drained,
+    Granted,
     Greeted,
     Lock,
     Neighbours,
@@ -379,6 +380,10 @@ class Node:
             connection = self._connections.get(effect.connection)
             if connection is not None:
                 connection.greeted(effect.frame_bytes_max)
+        elif isinstance(effect, Granted):
+            connection = self._connections.get(effect.connection)
+            if connection is not None:
+                connection.granted = effect
         elif isinstance(effect, Drained):
             self.drained.set()
         elif isinstance(effect, Replaced):

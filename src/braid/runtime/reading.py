@@ -2,8 +2,9 @@
 
 A turn never waits, and to read a filter of 64 KB takes many times as long as a turn may. So a connection
 holds back such a message, and what is behind it, until a thread has read the filter; the turn then finds it
-read (`braid.language.reading`). All connections of a node share one thread, and each has one filter there
-at a time.
+read (`braid.language.reading`). What its asker may have is known by then, so the thread also holds the filter
+against that, and narrows it where the turn would. All connections of a node share one thread, and each has
+one filter there at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from braid.language.reading import LONG_TEXT, prepare
+from braid.protocol.inputs import Received
 from braid.protocol.messages import Advertise, CreateDurable, Replay, Subscribe, SubscribeDurable
 
 if TYPE_CHECKING:
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from braid.protocol import Frame
+    from braid.protocol.effects import Granted
+    from braid.protocol.inputs import Input
 
-__all__ = ["FilterReader", "long_filter", "without_long_filters"]
+__all__ = ["FilterReader", "held_against", "long_filter", "without_long_filters"]
 
 _WITH_FILTERS = frozenset({Advertise, CreateDurable, Replay, Subscribe, SubscribeDurable})
 
@@ -34,8 +38,15 @@ class FilterReader:
         self._thread: ThreadPoolExecutor | None = None
         self._closed = False
 
-    def read(self, text: str, then: Callable[[], None]) -> None:
-        """Have a filter read, and call this on the loop afterwards."""
+    def read(self, text: str, granted: str, narrow: bool, then: Callable[[], None]) -> None:
+        """Have a filter read, and call this on the loop afterwards.
+
+        Args:
+            text: of the filter.
+            granted: what it is held against; empty for nothing.
+            narrow: whether what both have in common is wanted.
+            then: what is called.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "braid-filters")
 
@@ -43,7 +54,7 @@ class FilterReader:
             if not self._closed and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(then)
 
-        self._thread.submit(prepare, text).add_done_callback(done)
+        self._thread.submit(prepare, text, granted, narrow=narrow).add_done_callback(done)
 
     def close(self) -> None:
         """Read nothing more."""
@@ -75,3 +86,11 @@ def without_long_filters(frames: Sequence[Frame]) -> list[tuple[Sequence[Frame],
     if first < len(frames) or not frames:
         parts.append((frames[first:], None))
     return parts
+
+
+def held_against(stimulus: Input, granted: Granted | None) -> tuple[str, bool]:
+    """What the long filter in a part is held against, empty for nothing, and whether it is narrowed so."""
+    if granted is None or not isinstance(stimulus, Received):
+        return "", False
+    advertised = any(type(frame.body) is Advertise for frame in stimulus.frames)
+    return granted.advertise if advertised else granted.subscribe, granted.narrow

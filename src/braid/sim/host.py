@@ -15,6 +15,7 @@ from braid.protocol.effects import (
     Close,
     Dial,
     Drained,
+    Granted,
     Greeted,
     Lock,
     Neighbours,
@@ -257,7 +258,7 @@ class Host(Endpoint):
         elif isinstance(effect, Neighbours):
             if self._network.directory is not None:
                 self._network.directory.tell(self, effect.names)
-        else:
+        elif not isinstance(effect, Granted):  # nothing is read beforehand here
             raise TypeError(f"{effect!r} is no effect")
 
     # The store.
