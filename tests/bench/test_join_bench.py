@@ -46,7 +46,7 @@ def test_a_tiny_run_from_end_to_end(spark: SparkSession, capsys: pytest.CaptureF
         few_publications=50,
         pairs_publications=100,
         warm_publications=50,
-        workloads=("narrow",),
+        workloads=("narrow", "whole"),
     )
     said: list[str] = []
     stored: list[dict[str, Any]] = []

@@ -52,7 +52,7 @@ DRIVER, BROKER, EXECUTOR, WORKER = "driver", "broker", "executor", "Python worke
 # Batches that all rows come in, if each is full.
 BATCHES = 50
 # How long a query has to do a batch after a kill: Java starts anew, on a busy machine.
-AT_WORK_S = 120.0
+AT_WORK_S = 600.0
 FINISH_TRIES = 5
 
 

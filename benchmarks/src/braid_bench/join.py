@@ -56,7 +56,7 @@ class JoinBenchSettings:
     """The same, for both, where every pair is listed: half a hundred million of them."""
     warm_publications: int = 20_000
     """Publications of the runs that are not counted, enough for Java to have compiled what it will run."""
-    workloads: tuple[str, ...] = WORKLOADS
+    workloads: tuple[str, ...] = (*WORKLOADS, WHOLE)
     seed: int = 1
     quick: bool = False
 
@@ -130,7 +130,8 @@ class _Bench:
         """All runs, those that the goals need first."""
         chosen = self._settings
         self._warm_up(directory)
-        for workload in chosen.workloads:
+        workloads = [workload for workload in WORKLOADS if workload in chosen.workloads]
+        for workload in workloads:
             main = self._tables(directory / workload, workload, chosen.publications, chosen.filters)
             self._run(workload, _first(main, chosen.few_publications), "counts", "index")
             for how in ("counts", "destinations"):
@@ -139,10 +140,11 @@ class _Bench:
             self._run(workload, small, "pairs", "index")
             self._run(workload, small, "pairs", "spark")
             self._run(workload, _first(main, chosen.rival_publications), "counts", "spark")
-        whole = self._tables(directory / WHOLE, WHOLE, chosen.publications, chosen.filters)
-        for strategy in ("index", "spark", "index"):  # in turns, since others use the machine too
-            self._run(WHOLE, _first(whole, chosen.rival_publications), "counts", strategy)
-        for workload in chosen.workloads:
+        if WHOLE in chosen.workloads:
+            whole = self._tables(directory / WHOLE, WHOLE, chosen.publications, chosen.filters)
+            for strategy in ("index", "spark", "index"):  # in turns, since others use the machine too
+                self._run(WHOLE, _first(whole, chosen.rival_publications), "counts", strategy)
+        for workload in workloads:
             main = self._read(directory / workload, chosen.publications, chosen.filters)
             many = self._tables(
                 directory / f"many {workload}", workload, chosen.publications, chosen.many_filters
@@ -188,6 +190,7 @@ class _Bench:
                 "strategy": strategy,
                 "cpu_seconds": significant(self._clock.seconds() - cpu),
                 "wall_seconds": significant(time.perf_counter() - wall),
+                "load": significant(os.getloadavg()[0]),
             }
         )
         if self._store is not None:

@@ -3,8 +3,9 @@
 The same rows, four readers: a bare Python source that yields Arrow batches it has in memory, which is as
 quick as a Python source can be; the format `braid`, from a broker process; `client.replay`, which makes an
 object per row; and a plain socket whose lines of JSON are parsed in Python, with fewer rows. The broker's CPU
-is a row of its own. Push-down is measured in bytes that leave the broker for a filter that one row in a
-hundred satisfies. Latencies and streams beside a million filters: `spark_streams`.
+is a row of its own. Push-down is measured in bytes that leave the broker, counted on their way, for a query
+with a predicate that one row in a hundred satisfies. Latencies and streams beside a million filters are in
+`spark_streams`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import braid
 from braid_bench.environment import describe_environment
 from braid_bench.join import TreeClock
+from braid_bench.relay import counting_relay
 from braid_bench.spark_streams import (
     latency_runs,
     million_filters,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 __all__ = ["SparkBenchSettings", "bench_spark", "decide_spark_goals", "print_spark_report"]
 
@@ -43,7 +45,7 @@ LOG = "bench"
 SCHEMA = "n bigint, price double, symbol string, side string, size bigint, _offset bigint"
 PUBLISH_ROWS = 5_000
 BATCH_ROWS = 10_000
-SELECTED = "n % 100 = 7"
+SELECTED = "size = 7"
 # A bare Python source on such a machine, when it was idle, had 190 to 300 ms.
 LATENCY_MS_MAX = 300.0
 
@@ -209,7 +211,8 @@ def bench_spark(
                 if store is not None:
                     store(_report(settings, spark, runs))
         say("push-down")
-        pushed = _push_down(client, rows)
+        with counting_relay(url) as (passing, bytes_sent):
+            pushed = _push_down(source.option("brokers", passing), bytes_sent)
         latencies = latency_runs(spark, url, settings.latency_s, say)
         if store is not None:
             store(_report(settings, spark, runs, pushed, latencies))
@@ -222,19 +225,20 @@ def _drained(frame: DataFrame, rows: int) -> int:
     return rows
 
 
-def _push_down(client: braid.SyncClient, rows: int) -> dict[str, Any]:
-    """Bytes of rows that leave the broker, with and without a filter, as the source asks for them."""
+def _push_down(source: DataFrameReader, bytes_sent: Callable[[], int]) -> dict[str, Any]:
+    """Bytes that leave the broker for a query of all rows, and for one with a predicate."""
 
-    def leaving(**wishes: Any) -> tuple[int, int]:
-        pieces = list(client.replay_records(LOG, 0, rows - 1, **wishes))
-        found = [row for piece in pieces for row in piece.rows]
-        return len(found), sum(len(record) + len(publisher) + 8 for publisher, _, record in found)
+    def leaving(condition: str) -> tuple[int, int]:
+        before = bytes_sent()
+        found = source.load().where(condition).count()
+        return found, bytes_sent() - before
 
-    everything, whole = leaving()
-    selected, part = leaving(filter=SELECTED, columns=["n", "price", "symbol", "side", "size"])
+    everything, whole = leaving("TRUE")
+    selected, part = leaving(SELECTED)
     return {
         "rows": everything,
         "rows_selected": selected,
+        "predicate": SELECTED,
         "bytes": whole,
         "bytes_selected": part,
         "ratio": significant(whole / part),
@@ -252,7 +256,11 @@ def _report(
     return {
         "benchmark": "spark",
         "method": _METHOD,
-        "environment": {**describe_environment(), "master": spark.sparkContext.master},
+        "environment": {
+            **describe_environment(),
+            "master": spark.sparkContext.master,
+            "load": significant(os.getloadavg()[0]),
+        },
         "settings": {"rows": settings.rows, "partitions": settings.partitions, "quick": settings.quick},
         "goals": decide_spark_goals(runs, pushed, latencies),
         "runs": list(runs.values()),
