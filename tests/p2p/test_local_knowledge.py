@@ -15,6 +15,7 @@ FILES = sorted(ROOM.rglob("*.py"))
 DMM = sorted((ROOM / "dmm").glob("*.py"))
 FOR_APPLICATIONS = {
     "changes", "following", "neighbours", "own", "owner", "patience_us", "responsible", "route", "send",
+    "suspect",
 }  # fmt: skip
 # Which DHTs are installed is found when a process starts, and says nothing about peers.
 STARTED_WITH = {"dht/__init__.py": ["OTHER_DHTS[...]"]}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.broker_process import braid, running_broker
+from tests.cli.broker_process import running_broker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

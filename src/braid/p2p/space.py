@@ -8,6 +8,7 @@ owns the hash of space and code.
 
 from __future__ import annotations
 
+from array import array
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,12 +23,31 @@ if TYPE_CHECKING:
     from braid.p2p.dht.identifiers import Key
     from braid.p2p.schema import Dimension, NetworkSchema
 
-__all__ = ["GATHERED", "Box", "Space", "Spaces", "box_within", "boxes_meet", "name_of"]
+__all__ = [
+    "AXES_MAX",
+    "AXIS_NAME_LENGTH_MAX",
+    "GATHERED",
+    "SPACES_KEPT_MAX",
+    "Box",
+    "Space",
+    "Spaces",
+    "box_within",
+    "boxes_meet",
+    "name_of",
+]
 
 Box: TypeAlias = tuple[int, ...]
 """The first and the last place on each axis of a space, one pair after the other."""
 
-DIMENSIONS_MAX = 256
+AXES_MAX = 16
+"""More attributes than this are not axes, unless the network's schema has more: they would hardly ever be halved
+by."""
+AXIS_NAME_LENGTH_MAX = 1_024
+"""Nor are those whose names are longer."""
+# A name is some words, even of so many attributes.
+NAME_LENGTH_MAX = 65_536
+# A space is made again when it is needed; this only bounds what is remembered.
+SPACES_KEPT_MAX = 4_096
 # The name of the space in which peers tell gateways what they want. It has no axes and no publications.
 GATHERED = "*"
 
@@ -35,7 +55,7 @@ GATHERED = "*"
 class Space:
     """Some attributes as axes."""
 
-    __slots__ = ("_bits", "_order", "_places", "_schema", "_sides", "axes", "depth", "name", "root_key")
+    __slots__ = ("_bits", "_halvings", "_places", "_schema", "_sides", "axes", "depth", "name", "root_key")
 
     def __init__(self, name: str, axes: tuple[Dimension, ...], schema: NetworkSchema) -> None:
         self.name = name
@@ -43,19 +63,29 @@ class Space:
         self.axes = axes
         self._bits = tuple(schema.domain(*axis).bits for axis in axes)
         self._places = tuple((name, kind, schema) for name, kind in axes)
-        self._order = tuple(
-            (axis, level)
-            for level in range(max(self._bits, default=0))
-            for axis, bits in enumerate(self._bits)
-            if level < bits
-        )
-        """Which axis halves the regions of each depth, and for the how manieth time."""
-        self.depth = len(self._order)
+        self._halvings: tuple[array[int], array[int]] | None = None
+        self.depth = sum(self._bits)
         """How long the code of a point is."""
         self.root_key = self.key("")
         """Where its root belongs."""
         self._schema = schema
         self._sides: dict[int, Space] = {}
+
+    @property
+    def _order(self) -> tuple[array[int], array[int]]:
+        """Which axis halves the regions of each depth, and for the how manieth time.
+
+        Made when a region is first looked at: whoever invents names of spaces costs little more than these.
+        """
+        if self._halvings is None:
+            axes, levels = array("H"), array("H")
+            for level in range(max(self._bits, default=0)):
+                for axis, bits in enumerate(self._bits):
+                    if level < bits:
+                        axes.append(axis)
+                        levels.append(level)
+            self._halvings = axes, levels
+        return self._halvings
 
     @property
     def whole(self) -> Box:
@@ -88,7 +118,7 @@ class Space:
             bits - (box[2 * axis] ^ box[2 * axis + 1]).bit_length() for axis, bits in enumerate(self._bits)
         ]
         code = []
-        for axis, level in self._order:
+        for axis, level in zip(*self._order, strict=True):
             if level >= shared[axis]:
                 break
             code.append("1" if box[2 * axis] >> self._bits[axis] - 1 - level & 1 else "0")
@@ -97,7 +127,7 @@ class Space:
     def region(self, code: str) -> Box:
         """The box of a region."""
         ends = list(self.whole)
-        for bit, (axis, level) in zip(code, self._order, strict=False):
+        for bit, axis, level in zip(code, *(self._order if code else ((), ())), strict=False):
             half = 1 << self._bits[axis] - 1 - level
             if bit == "1":
                 ends[2 * axis] += half
@@ -135,10 +165,14 @@ class Spaces:
     """The spaces that a peer has heard of, by name. They follow from their names, so peers may share one of
     these."""
 
-    __slots__ = ("_known", "schema")
+    __slots__ = ("_axes_max", "_kept_max", "_known", "_name_length_max", "schema")
 
-    def __init__(self, schema: NetworkSchema) -> None:
+    def __init__(self, schema: NetworkSchema, kept_max: int = SPACES_KEPT_MAX) -> None:
+        """`kept_max`: so many are remembered, the oldest forgotten first."""
         self.schema = schema
+        self._kept_max = kept_max
+        self._axes_max = max(AXES_MAX, len(schema.dimensions))
+        self._name_length_max = max(NAME_LENGTH_MAX, len(name_of(schema.dimensions)))
         self._known: dict[str, Space] = {}
 
     def of(self, axes: Iterable[Dimension]) -> Space:
@@ -153,15 +187,13 @@ class Spaces:
         """
         space = self._known.get(name)
         if space is None:
-            if len(self._known) >= SPACES_KEPT_MAX:
-                self._known.clear()
-            axes = _axes(name) if name != GATHERED else ()
+            if len(name) > self._name_length_max:
+                raise RemoteProtocolError(f"the name of a space has {len(name):,} characters")
+            axes = _axes(name, self._axes_max) if name != GATHERED else ()
             space = self._known[name] = Space(name, axes, self.schema)
+            if len(self._known) > self._kept_max:
+                del self._known[next(iter(self._known))]
         return space
-
-
-# A space is made again when it is needed; this only bounds what is remembered.
-SPACES_KEPT_MAX = 100_000
 
 
 def name_of(axes: Iterable[Dimension]) -> str:
@@ -173,11 +205,11 @@ def _quoted(name: str) -> str:
     return name.replace("%", "%25").replace(";", "%3B")
 
 
-def _axes(name: str) -> tuple[Dimension, ...]:
+def _axes(name: str, axes_max: int) -> tuple[Dimension, ...]:
     axes: list[Dimension] = []
     for piece in name.split(";") if name else ():
         kind, _, quoted = piece.partition("=")
-        if kind not in KINDS or not quoted or len(axes) >= DIMENSIONS_MAX:
+        if kind not in KINDS or not quoted or len(axes) >= axes_max:
             raise RemoteProtocolError(f"{name[:100]!r} is not the name of a space of attributes")
         axes.append((quoted.replace("%3B", ";").replace("%25", "%"), kind))
     return tuple(axes)

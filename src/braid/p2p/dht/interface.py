@@ -159,6 +159,10 @@ class Dht(Protocol):
         """The nearest peers before and after this one on the circle."""
         ...
 
+    def suspect(self, address: Address, now_us: int) -> None:
+        """By what others say or do a peer is dead: if it is known here, see at once whether it is."""
+        ...
+
     @property
     def changes(self) -> int:
         """A number that rises whenever `following`, `owner` or `responsible` may answer otherwise."""

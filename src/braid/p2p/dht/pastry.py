@@ -20,6 +20,7 @@ to one that is at least closer to it.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from braid.p2p.dht.identifiers import Contact, closeness, contact_of, number_of
@@ -40,6 +41,7 @@ from braid.p2p.dht.messages import (
     Suspicion,
 )
 from braid.p2p.dht.pastry_settings import PastrySettings
+from braid.p2p.dht.pings import Pings
 from braid.p2p.dht.resending import Resender
 from braid.p2p.dht.routing_table import RoutingTable
 
@@ -65,6 +67,11 @@ DEAD_MAX: Final = 256
 SEARCHES_MAX: Final = 10
 # So many peers are told that this one has left; further ones find out.
 TOLD_MAX: Final = 10_000
+# Of the addresses in a message so many are looked at (some dozen would do), and while so many peers are to answer
+# a ping, no further ones that others speak of are pinged.
+ADDRESSES_MAX: Final = 512
+ADDRESS_LENGTH_MAX: Final = 300
+PINGS_MAX: Final = 1_024
 # Every so many beats carry the leaf set although nothing has changed.
 LEAVES_EVERY: Final = 12
 # So many beats after a change carry the leaf set: one may be lost.
@@ -124,8 +131,7 @@ class Pastry:
         self._beats_with_leaves = 0
         self._watched: dict[Address, int] = {}
         """When each nearest neighbour was last heard."""
-        self._pings: dict[Address, tuple[int, int]] = {}
-        """Peers that are to answer a ping: how many were sent, and when to send the next one."""
+        self._pings = Pings()
         self._dead: dict[Address, int] = {}
         """Peers that did not answer, and until when they are not believed to live when others say so."""
         self._waiting: list[tuple[Key, msgspec.Struct]] = []
@@ -182,6 +188,12 @@ class Pastry:
         """The next peer on the way to a key."""
         return (self._following(number_of(key)) or self.own.address) if self._joined else None
 
+    def suspect(self, address: Address, now_us: int) -> None:
+        """Have a peer of the tables give a sign of life now."""
+        contact = contact_of(address)
+        if contact in self.leaves or contact in self.table:
+            self._ping(address, now_us)
+
     @property
     def changes(self) -> int:
         """Rises with every change of the leaf set, of the routing table and of this peer's own place."""
@@ -219,7 +231,7 @@ class Pastry:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing that was sent waits to be confirmed."""
+        """Whether nothing that was sent is to be confirmed."""
         return self._resender is None or self._resender.is_idle
 
     @property
@@ -279,15 +291,10 @@ class Pastry:
     def next_deadline_us(self) -> int | None:
         """When something is due."""
         due_us = self._next_beat_us
-        if self._retry_us is not None and (due_us is None or self._retry_us < due_us):
-            due_us = self._retry_us
-        if self._pings:
-            ping_us = min(each for _, each in self._pings.values())
-            due_us = ping_us if due_us is None else min(due_us, ping_us)
-        if self._resender is not None:
-            resend_us = self._resender.next_deadline_us()
-            if resend_us is not None and (due_us is None or resend_us < due_us):
-                due_us = resend_us
+        resend_us = self._resender.next_deadline_us() if self._resender is not None else None
+        for other_us in (self._retry_us, self._pings.next_us(), resend_us):
+            if other_us is not None and (due_us is None or other_us < due_us):
+                due_us = other_us
         return due_us
 
     # Where a message goes.
@@ -386,8 +393,10 @@ class Pastry:
 
     def _consider(self, addresses: Iterable[Address], now_us: int, *, perhaps_nearer: bool = False) -> None:
         """Ping those of these peers that would be good to know, or may be nearer than known ones."""
-        for address in addresses:
-            if address == self.own.address or address in self._pings:
+        for address in islice(addresses, ADDRESSES_MAX):
+            if len(self._pings) >= PINGS_MAX:
+                return
+            if address == self.own.address or address in self._pings or len(address) > ADDRESS_LENGTH_MAX:
                 continue
             if self._dead.get(address, 0) > now_us:
                 continue
@@ -421,7 +430,7 @@ class Pastry:
     def _bury(self, address: Address, now_us: int, *, polite: bool) -> None:
         """Strike out a peer that has gone, and look for others in its place."""
         contact = contact_of(address)
-        self._pings.pop(address, None)
+        self._pings.end(address)
         self._dead[address] = now_us + self._settings.forget_us
         if len(self._dead) > DEAD_MAX:
             del self._dead[next(iter(self._dead))]
@@ -465,23 +474,23 @@ class Pastry:
                 self._turn.send(side[-1].address, Leaves(around, wanted=True))
         if self._settings.beat_us is not None:
             for contact in self.leaves:
-                if contact.address not in self._pings:
-                    self._ping(contact.address, now_us)
+                self._ping(contact.address, now_us)
 
     # Signs of life.
 
     def _ping(self, address: Address, now_us: int) -> None:
+        if address in self._pings:
+            return
         self._turn.send(address, Ping(now_us))
-        self._pings[address] = (1, now_us + self._settings.timeout_us)
+        self._pings.expect(address, 1, now_us + self._settings.timeout_us)
 
     def _ping_again(self, now_us: int) -> None:
-        for address, (count, due_us) in list(self._pings.items()):
-            if due_us > now_us or address not in self._pings:
-                continue
+        while overdue := self._pings.overdue(now_us):
+            address, count = overdue
             if count >= self._settings.tries:
                 self._bury(address, now_us, polite=False)
             else:
-                self._pings[address] = (count + 1, now_us + self._settings.timeout_us)
+                self._pings.expect(address, count + 1, now_us + self._settings.timeout_us)
                 self._turn.send(address, Ping(now_us))
         self._settle_in(now_us)
 
@@ -496,7 +505,7 @@ class Pastry:
         silent_since_us = now_us - self._settings.silence_beats * beat_us - beat_us // 2
         for address, heard_us in self._watched.items():
             self._turn.send(address, word)
-            if heard_us < silent_since_us and address not in self._pings:
+            if heard_us < silent_since_us:
                 self._ping(address, now_us)
         self._probe_table(now_us)
         if self._dead:
@@ -516,8 +525,7 @@ class Pastry:
         addresses = self.table.addresses()
         for step in range(min(self._settings.probes_per_beat, len(addresses))):
             address = addresses[(self._beats * self._settings.probes_per_beat + step) % len(addresses)]
-            if address not in self._pings:
-                self._ping(address, now_us)
+            self._ping(address, now_us)
         row = self._beats % self.table.depth
         others = self.table.row(row)
         if others and self._beats % LEAVES_EVERY == 0:
@@ -558,7 +566,7 @@ class Pastry:
             self._greet(sender, now_us)
 
     def _on_pong(self, sender: Address, message: Pong, now_us: int) -> None:
-        if self._pings.pop(sender, None) is None and sender not in self._dead:
+        if not self._pings.end(sender) and sender not in self._dead:
             return
         self._take_in(contact_of(sender), now_us, max(0, now_us - message.sent_us))
         self._settle_in(now_us)
@@ -572,8 +580,7 @@ class Pastry:
         self._consider(message.addresses, now_us)
 
     def _on_suspicion(self, sender: Address, message: Suspicion, now_us: int) -> None:
-        if message.address not in self._pings and contact_of(message.address) in self.leaves:
-            self._ping(message.address, now_us)
+        self.suspect(message.address, now_us)
 
 
 _HANDLERS: dict[type, Callable[[Pastry, Address, msgspec.Struct, int], None]] = {

@@ -43,6 +43,9 @@ __all__ = ["Ring", "RingSettings"]
 HOPS_MAX: Final = 8
 # So many of the dead are remembered, lest old news bring them back.
 DEAD_MAX: Final = 1_000
+# A ring is for a handful of peers; so many members are known at most.
+MEMBERS_MAX: Final = 4_096
+ADDRESS_LENGTH_MAX: Final = 300
 # What is routed before this peer has its place waits, up to so many messages; more are left out.
 WAITING_MAX: Final = 1_000
 
@@ -158,6 +161,9 @@ class Ring:
     def following(self, key: Key) -> Address | None:
         """The owner of a key is one hop away."""
         return self._owner(key).address if self._joined else None
+
+    def suspect(self, address: Address, now_us: int) -> None:
+        """Neighbours are pinged every second, and whoever finds a death tells everybody."""
 
     @property
     def changes(self) -> int:
@@ -320,6 +326,8 @@ class Ring:
             before = self._known.get(address)
             if address == here:
                 self._hear_of_oneself(word, news, now_us)
+            elif before is None and (len(self._known) >= MEMBERS_MAX or len(address) > ADDRESS_LENGTH_MAX):
+                continue
             elif before is None or word.rank > before.rank:
                 self._known[address] = word
                 self._place(word)
@@ -335,8 +343,9 @@ class Ring:
         before = self._known.get(word.address)
         if not self._joined:
             if news.whole and word.alive and self._deadline_us is not None:
-                self._known.update({each.address: each for each in news.members})
-                for each in news.members:
+                members = news.members[:MEMBERS_MAX]
+                self._known.update({each.address: each for each in members})
+                for each in members:
                     self._place(each)
                 self._become(word, now_us)
         elif before is not None and word.rank > before.rank and not self._parted:

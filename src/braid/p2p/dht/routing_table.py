@@ -117,6 +117,11 @@ class RoutingTable:
                 return self._times[row][digit]
         return UNMEASURED
 
+    def __contains__(self, contact: Contact) -> bool:
+        number = number_of(contact.id)
+        row = self.row_of(number) if number != self._number else len(self._rows)
+        return row < len(self._rows) and self._rows[row][self._digit(number, row)] == contact
+
     @property
     def depth(self) -> int:
         """How many rows there are."""

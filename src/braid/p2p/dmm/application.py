@@ -389,9 +389,10 @@ class Dmm:
                 site.holding.beacon(now_us)
         if self._parting.has_parted:
             # Its neighbours need nothing of it any more.
-            site.replicas.due_us = site.gathering.due_us = None
+            site.replicas.due_us = site.gathering.due_us = site.multicasting.due_us = None
         site.replicas.tick(now_us)
         site.finding.tick(now_us)
+        site.multicasting.tick(now_us)
         site.gathering.tick(now_us)
         self._subscribing.tick(now_us)
         self._wake(now_us)
@@ -401,7 +402,7 @@ class Dmm:
         due_us = self._beacon_us
         replicas, finding = self.site.replicas, self.site.finding
         for other_us in (
-            self._confirm_us, self._move_us, replicas.due_us, finding.due_us,
+            self._confirm_us, self._move_us, replicas.due_us, finding.due_us, self.site.multicasting.due_us,
             self._parting.due_us, self._subscribing.due_us, self.site.gathering.due_us,
         ):  # fmt: skip
             if other_us is not None and (due_us is None or other_us < due_us):
@@ -430,10 +431,10 @@ class Dmm:
         if self._move_us is None and site.holding.moving.busy:
             self._move_us = now_us + MOVE_US
 
-    def _give(self, arrival: Arrival) -> None:
+    def _give(self, arrival: Arrival, now_us: int) -> None:
         """Deliver a publication to all subscriptions of this peer that it satisfies, once."""
         content = arrival.content
-        if not self.site.repeats.is_new(arrival.mark(None)):
+        if not self.site.delivered.is_new(arrival.mark(None), now_us):
             return
         of, attributes = self.site.interests.of, arrival.attributes
         keys = tuple(
@@ -467,6 +468,8 @@ def _on_resend(site: Site, sender: Address, message: Resend, now_us: int) -> Non
         site.multicasting.are_installed(message.spaces, request, now_us)
         site.confirming.end(request, now_us)
     else:
+        # What is told again must not go to the dead.
+        site.dht.suspect(message.address, now_us)
         site.holding.report_to(message.address, now_us)
 
 

@@ -163,11 +163,12 @@ class Holding:
         region = self.regions.get((space.name, message.code))
         if region is None or region.state is State.MOVED:
             if message.code and not message.doubt:
-                # Its parent says it is active. Perhaps it was; if the parent says so again, it has to be.
+                # Its parent says it is active. Perhaps it was; if the parent says so again, it has to be. The
+                # other half has nothing to do with that.
                 number = site.confirming.part(request, now_us)
                 again = Enter(
-                    space.name, message.code[:-1], message.holder, message.target, message.entries, True,
-                    site.address, number,
+                    space.name, message.code[:-1], message.holder, message.target, message.entries,
+                    not message.guess, site.address, number, message.guess, message.code,
                 )  # fmt: skip
                 site.dht.route(space.key(again.code), again, now_us)
                 return
@@ -176,8 +177,9 @@ class Holding:
             if region.merging_until_us is not None:
                 self.take_in(region, message.holder, message.entries, now_us, message.target)
             self.descend(
-                region, message.holder, message.target, message.entries, now_us, message.doubt, request
-            )
+                region, message.holder, message.target, message.entries, now_us, message.doubt, request,
+                message.half,
+            )  # fmt: skip
             return
         self.take_in(region, message.holder, message.entries, now_us, message.target)
         self.confirm_region(region, now_us, request)
@@ -193,16 +195,22 @@ class Holding:
         now_us: int,
         doubt: bool = False,
         request: Request | None = None,
+        half: str = "",
     ) -> None:
-        """Have entries go on to the halves of a region that they meet."""
+        """Have entries go on to the halves of a region that they meet, or to one half alone."""
         site, space = self._site, region.space
         box = site.interests.box
         for code in (region.code + "0", region.code + "1"):
+            if half and not half.startswith(code):
+                continue
             around = space.region(code)
             meeting = [entry for entry in entries if boxes_meet(box(entry), around)]
             if meeting:
                 number = site.confirming.part(request, now_us)
-                message = Enter(space.name, code, holder, target, meeting, doubt, site.address, number)
+                further = half if half != code else ""
+                message = Enter(
+                    space.name, code, holder, target, meeting, doubt, site.address, number, half=further
+                )
                 site.dht.route(space.key(code), message, now_us)
 
     def bundle(self, holder: Address, space: Space, code: str, now_us: int) -> Bundle | None:

@@ -24,7 +24,7 @@ from braid.language.value_sets import ValueSet, union_of
 from braid.language.values import ordinal_before, ordinal_to_float
 from braid.p2p.dmm.arrivals import Arrivals
 from braid.p2p.schema import BOOLEAN, NUMBER, STRING, NetworkSchema, kind_of
-from braid.p2p.space import GATHERED, Spaces, box_within
+from braid.p2p.space import AXES_MAX, AXIS_NAME_LENGTH_MAX, GATHERED, SPACES_KEPT_MAX, Spaces, box_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,10 +45,9 @@ CATCH_ALL: Final = ""
 # Where entries lie that are told to gateways.
 GATHERED_AXIS: Final = -2
 
-# More attributes than this are not axes: they would hardly ever be halved by.
-AXES_MAX: Final = 16
-# So many filters are remembered with their places; further ones are read again when they are needed.
-KEPT_MAX: Final = 1_000_000
+# So many filters are remembered with their places, some kilobytes each; further ones are read again when they
+# are needed.
+KEPT_MAX: Final = 20_000
 
 
 class Place:
@@ -97,15 +96,30 @@ class Interest:
 class Interests:
     """Reads filters, and answers what can be asked of entries."""
 
-    __slots__ = ("_known", "_settings", "arrivals", "spaces", "whole")
+    __slots__ = ("_kept_max", "_known", "_settings", "arrivals", "spaces", "whole")
 
     def __init__(
-        self, settings: DmmSettings, schema: NetworkSchema | None = None, arrivals: Arrivals | None = None
+        self,
+        settings: DmmSettings,
+        schema: NetworkSchema | None = None,
+        arrivals: Arrivals | None = None,
+        *,
+        kept_max: int = KEPT_MAX,
+        spaces_max: int = SPACES_KEPT_MAX,
     ) -> None:
-        """`arrivals` reads publications; a simulation of many peers keeps more of them than a peer does."""
+        """A simulation keeps more for its many peers than one peer does.
+
+        Args:
+            settings: how to match.
+            schema: of the network.
+            arrivals: reads publications.
+            kept_max: so many filters are remembered, the oldest forgotten first.
+            spaces_max: so many spaces likewise.
+        """
         self._settings = settings
+        self._kept_max = kept_max
         self.arrivals = arrivals or Arrivals()
-        self.spaces = Spaces(schema or NetworkSchema())
+        self.spaces = Spaces(schema or NetworkSchema(), spaces_max)
         self.whole = self.spaces.of(self.spaces.schema.dimensions)
         """The one space of DMM."""
         self._known: dict[str, Interest] = {}
@@ -118,10 +132,10 @@ class Interests:
         """
         interest = self._known.get(text)
         if interest is None:
-            if len(self._known) >= KEPT_MAX:
-                self._known.clear()
             wanted = Filter(text)
             interest = self._known[text] = Interest(wanted, self._places(wanted))
+            if len(self._known) > self._kept_max:
+                del self._known[next(iter(self._known))]
         return interest
 
     def place(self, entry: Entry) -> Place:
@@ -144,7 +158,7 @@ class Interests:
         if entry.axis == GATHERED_AXIS or space.name == GATHERED:
             return entry.axis == GATHERED_AXIS and space.name == GATHERED
         if entry.axis < 0:
-            return home is space
+            return home.name == space.name
         return entry.axis < len(home.axes) and space.axes == (home.axes[entry.axis],)
 
     def covers(self, wider: Entry, narrower: Entry) -> bool:
@@ -162,7 +176,7 @@ class Interests:
                 return True
             if self._settings.attribute_root == "names":
                 return set(first.space.axes) <= set(second.space.axes)
-        elif first.space is second.space and not box_within(second.box, first.box):
+        elif first.space.name == second.space.name and not box_within(second.box, first.box):
             return False
         if first.term is None or second.term is None:
             return wider.text == narrower.text
@@ -184,7 +198,11 @@ class Interests:
         """The spaces that a publication is looked for in, without the catch-all space."""
         if self._settings.algorithm == "DMM":
             return [self.whole]
-        return [self.spaces.of([(name, kind_of(value))]) for name, value in attributes.items()]
+        return [
+            self.spaces.of([(name, kind_of(value))])
+            for name, value in attributes.items()
+            if len(name) <= AXIS_NAME_LENGTH_MAX
+        ]
 
     # Places.
 
@@ -198,6 +216,7 @@ class Interests:
         if self._settings.algorithm == "DMM":
             return (self._place_in(self.whole, needed, term),)
         axes: list[Dimension] = []
+        needed = {name: values for name, values in needed.items() if len(name) <= AXIS_NAME_LENGTH_MAX}
         for name, values in sorted(needed.items()):
             kinds = _kinds(values)
             if len(kinds) == 1 and len(axes) < AXES_MAX:

@@ -117,6 +117,10 @@ class Enter(msgspec.Struct, array_like=True, tag=203):
     """Who wants to know when they are installed,"""
     request: int = 0
     """and the number of the answer; 0: nobody does."""
+    guess: bool = False
+    """Whether nobody has said that this region is there: if it is not, the one around it is asked."""
+    half: str = ""
+    """The half of this region that it comes back from, and that it is for alone; empty: for both."""
 
 
 class Installed(msgspec.Struct, array_like=True, tag=206, gc=False):
@@ -236,6 +240,9 @@ class Table(msgspec.Struct, array_like=True, tag=220):
     request: int = 0
     """The number of an answer that a peer wants that is leaving: when the region is active and has asked for
     all that it needs."""
+    number: int = 0
+    """Of this sending of the table. Parts of different sendings make no whole, for the table may have changed;
+    of two the later one has the higher number."""
 
 
 class Taken(msgspec.Struct, array_like=True, tag=221):

@@ -50,12 +50,14 @@ ARRIVAL_US: Final = 10_000_000
 class Moving:
     """Tables that come and go."""
 
-    __slots__ = ("_arriving_until_us", "_handed", "_holding", "_site", "busy")
+    __slots__ = ("_arriving_until_us", "_handed", "_holding", "_number", "_site", "busy")
 
     def __init__(self, site: Site, holding: Holding) -> None:
         self._site = site
         self._holding = holding
         self._arriving_until_us = 0
+        self._number = 0
+        """Of the latest table that was sent."""
         self._handed: dict[Name, tuple[Address, bool]] | None = None
         """Once this peer is leaving: to whom each region goes, and whether it has halves."""
         self.busy = False
@@ -74,7 +76,7 @@ class Moving:
             region.source = before
             region.until_us = self._arriving_until_us
             self.busy = True
-        elif code or site.replicas.may_have_lost(space.key(code), now_us):
+        elif site.replicas.unexpected(space.key(code), now_us) or code:
             self._recover(region, now_us)
         return region
 
@@ -136,6 +138,7 @@ class Moving:
     def _send_table(self, region: Region, code: str, now_us: int) -> None:
         site, transfer = self._site, region.outgoing[code]
         self.busy = True
+        sending = self._next_number(now_us)
         by_holder: dict[Address, list[Entry]] = {}
         if region.state is not State.INNER:
             for holder, entry in self._part(region, code):
@@ -158,11 +161,17 @@ class Moving:
                 region.bundles[holder].target if holder else "",
                 list(entries),
                 region.state is State.INNER,
+                number=sending,
             )
             if transfer.address is None:
                 site.dht.route(region.space.key(code), message, now_us)
             else:
                 site.say(transfer.address, message, now_us)
+
+    def _next_number(self, now_us: int) -> int:
+        # Time makes numbers that an earlier life of this peer did not use.
+        self._number = max(self._number + 1, now_us)
+        return self._number
 
     def pass_on(self, region: Region, holder: Address, entries: Sequence[Entry], now_us: int) -> None:
         """Entries have come to a region whose table is on its way: they go the same way."""
@@ -213,9 +222,15 @@ class Moving:
             site.confirming.end(request, now_us)
 
     def _note_part(self, region: Region, message: Table) -> bool:
-        """Whether all parts of this table have come."""
-        come = region.incoming.setdefault((message.source, message.came_from), set())
+        """Whether all parts of this sending of a table have come."""
+        key = (message.source, message.came_from)
+        number, come = region.incoming.get(key, (message.number, set()))
+        if message.number < number or not 0 <= message.part < message.parts:
+            return False  # its entries are taken in; what counts is the later one
+        if message.number > number:
+            come = set()
         come.add(message.part)
+        region.incoming[key] = message.number, come
         return len(come) == message.parts
 
     def _complete(self, region: Region, inner: bool, now_us: int) -> None:
@@ -290,6 +305,7 @@ class Moving:
                 space, message.code[:-1], State.INNER
             )
             site.finding.in_use(space.name, now_us)
+            site.replicas.unexpected(space.key(region.code), now_us)
         if region.state is State.LEAF and not region.outgoing:
             if region.merged:
                 site.say(message.owner, Retire(space.name, message.code), now_us)
@@ -432,7 +448,8 @@ class Moving:
         site = self._site
         for (name, code), (heir, inner) in (self._handed or {}).items():
             number = site.confirming.part(request, now_us)
-            word = Table(name, code, code, site.address, "leave", 0, 1, "", "", [], inner, number)
+            sending = self._next_number(now_us)
+            word = Table(name, code, code, site.address, "leave", 0, 1, "", "", [], inner, number, sending)
             site.say(heir, word, now_us)
 
     # Time.

@@ -32,6 +32,11 @@ __all__ = ["ENTRIES_PER_MESSAGE", "OWN", "Multicasting"]
 ENTRIES_PER_MESSAGE: Final = 500
 # With so many regions of one space a peer deals directly; entries of further ones are told through the root.
 LINKS_MAX: Final = 4_096
+# Entries in so many gaps between known regions look for theirs from each; with more, from the root.
+GAPS_MAX: Final = 256
+# When regions are lost, the rest of a failure or a split is awaited for so long; twice as long each time that
+# this happens before all are found.
+PAUSE_US: Final = 500_000
 # What this peer's own subscriptions are filed under.
 OWN: Final = ""
 
@@ -39,7 +44,7 @@ OWN: Final = ""
 class Multicasting:
     """The trees that this peer is part of, by space."""
 
-    __slots__ = ("_beacons", "_beacons_at", "_expires_us", "_site", "trees")
+    __slots__ = ("_beacons", "_beacons_at", "_expires_us", "_site", "due_us", "trees")
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -50,6 +55,8 @@ class Multicasting:
         """Which state of the DHT they are for."""
         self._expires_us = 0
         """No bundle expires before that."""
+        self.due_us: int | None = None
+        """When regions that were lost are to be looked for."""
 
     def tree(self, space: Space) -> Tree:
         """The tree of a space."""
@@ -98,10 +105,12 @@ class Multicasting:
             change = Change()
             if address in tree.bundles and not polite:
                 tree.drop(address, change)
-            for code in [each for each, link in tree.links.items() if link.address == address]:
+            lost = [each for each, link in tree.links.items() if link.address == address]
+            for code in lost:
                 tree.unlink(code)
-                self._enter(tree, tree.sent.entries.values(), now_us)
-            if tree.parent == address:
+            if tree.links and lost:
+                self._look_again(tree, now_us)
+            if tree.parent == address or (lost and not tree.links):
                 tree.parent = None
             self._tell(tree, change, now_us)
 
@@ -192,16 +201,43 @@ class Multicasting:
     ) -> bool:
         """Have those entries find their regions that are not known to be with all of them; whether there
         are none."""
-        site = self._site
-        lost = [entry for entry in entries if not tree.is_linked(entry)]
-        for first in range(0, len(lost), ENTRIES_PER_MESSAGE):
-            part = lost[first : first + ENTRIES_PER_MESSAGE]
-            number = site.confirming.part(request, now_us)
-            message = Enter(
-                tree.space.name, "", site.address, tree.target, part, asker=site.address, request=number
-            )
-            site.dht.route(tree.space.root_key, message, now_us)
-        return not lost
+        site, space = self._site, tree.space
+        gaps = tree.gaps(entries)
+        if len(gaps) > GAPS_MAX:
+            gaps = {"": list({entry.name: entry for some in gaps.values() for entry in some}.values())}
+        for code, lost in gaps.items():
+            for first in range(0, len(lost), ENTRIES_PER_MESSAGE):
+                part = lost[first : first + ENTRIES_PER_MESSAGE]
+                number = site.confirming.part(request, now_us)
+                message = Enter(
+                    space.name, code, site.address, tree.target, part, asker=site.address, request=number,
+                    guess=True,
+                )  # fmt: skip
+                site.dht.route(space.key(code), message, now_us)
+        return not gaps
+
+    def _look_again(self, tree: Tree, now_us: int) -> None:
+        """Regions are not known any more: look for them soon, all that are lost by then at once."""
+        if tree.again_us is None:
+            tree.pause_us = min(2 * tree.pause_us or PAUSE_US, self._site.settings.beacon_us)
+            tree.again_us = now_us + tree.pause_us
+            if self.due_us is None or tree.again_us < self.due_us:
+                self.due_us = tree.again_us
+
+    def tick(self, now_us: int) -> None:
+        """Look for regions that were lost."""
+        if self.due_us is None or now_us < self.due_us:
+            return
+        self.due_us = None
+        for tree in list(self.trees.values()):
+            if tree.again_us is None:
+                continue
+            if tree.again_us > now_us:
+                self.due_us = min(self.due_us or tree.again_us, tree.again_us)
+                continue
+            tree.again_us = None
+            if tree.links and self._enter(tree, tree.sent.entries.values(), now_us):
+                tree.pause_us = 0
 
     def on_active(self, sender: Address, message: Active, now_us: int) -> None:
         """Regions are active at the sender, and this peer's entries are there."""
@@ -240,11 +276,10 @@ class Multicasting:
                 self._unlink(tree, code, now_us)
 
     def _unlink(self, tree: Tree, code: str, now_us: int) -> None:
-        box = tree.unlink(code).box
+        tree.unlink(code)
         self._beacons = None
         if tree.links:
-            lost = tree.part(Link("", box, 0))
-            self._enter(tree, lost, now_us)
+            self._look_again(tree, now_us)
         else:
             tree.parent = None
             self._tell(tree, Change(), now_us)
@@ -307,6 +342,7 @@ class Multicasting:
             tree.drop(sender, change)
         bundle = tree.bundles.get(sender)
         if bundle is None:
+            site.replicas.passed_by(sender, space.root_key, now_us)
             bundle = tree.bundles[sender] = Bundle()
             site.replicas.changed(now_us)
         bundle.target = message.target or sender
@@ -381,8 +417,10 @@ class Multicasting:
             if tree.links:
                 for code, link in tree.links.items():
                     digests.setdefault(link.address, []).append((name, code, tree.seal_for(link)))
-                if not tree.whole:
+                if not tree.whole and tree.again_us is None:
                     tree.whole = self._enter(tree, tree.sent.entries.values(), now_us)
+                    if tree.whole:
+                        tree.pause_us = 0
                 lasting = lasting and tree.whole
             elif tree.parent is not None:
                 digests.setdefault(tree.parent, []).append((name, "", tree.sent.seal))
@@ -410,8 +448,12 @@ class Multicasting:
                 space = site.interests.spaces.named(name)
                 if code or sender == site.address or responsible(space.root_key):
                     bundle = site.holding.bundle(sender, space, code, now_us)
-                    if bundle is None and code:
-                        continue  # it was told that the region is not here
+                    if bundle is None:
+                        site.replicas.unexpected(space.key(code), now_us)
+                        if code:
+                            continue  # it was told that the region is not here
+                elif bundle is None:
+                    site.replicas.passed_by(sender, space.root_key, now_us)
             if bundle is None or bundle.seal != digest:
                 unknown.append((name, code))
             else:
@@ -437,7 +479,7 @@ class Multicasting:
                 site.say(bundle.target, message, now_us)
         for purpose, wishes in list(tree.wishes.items()):
             if purpose == OWN:
-                site.give(arrival)
+                site.give(arrival, now_us)
             elif any(matches(entry, arrival) for entry in wishes.values()):
                 name, _, code = purpose.partition("\n")
                 site.holding.match_for((name, code), arrival, now_us)

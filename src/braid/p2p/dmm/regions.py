@@ -103,8 +103,9 @@ class Region:
         asking for publications of single attributes. LEAF: when what was held is given up."""
         self.source: Address | None = None
         """BUILDING: where the table comes from, and publications are matched meanwhile."""
-        self.incoming: dict[tuple[Address, str], set[int]] = {}
-        """Parts of tables that have come, by source and the code of the region that they are from."""
+        self.incoming: dict[tuple[Address, str], tuple[int, set[int]]] = {}
+        """The number of the latest sending of a table and the parts of it that have come, by source and the
+        code of the region that it is from."""
         self.outgoing: dict[str, Transfer] = {}
         """Tables that are on their way, by the code of the region that they are for."""
         self.loads: dict[str, tuple[int, Address]] = {}

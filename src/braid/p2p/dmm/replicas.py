@@ -34,7 +34,7 @@ class Replicas:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._of: dict[Address, list[Address]] = {}
+        self._of: dict[Address, dict[Address, None]] = {}
         """By primary, its children."""
         self._failed: dict[Address, int] = {}
         """Primaries that have died, and until when their entries are expected to come back."""
@@ -67,7 +67,7 @@ class Replicas:
         self._of.pop(sender, None)
         if len(self._of) >= PRIMARIES_MAX:
             del self._of[next(iter(self._of))]
-        self._of[sender] = message.addresses[:ADDRESSES_MAX]
+        self._of[sender] = dict.fromkeys(message.addresses[:ADDRESSES_MAX])
         self._failed.pop(sender, None)
 
     def peer_failed(self, address: Address, now_us: int, *, polite: bool) -> None:
@@ -82,6 +82,13 @@ class Replicas:
         for child in children:
             if child != address:
                 self._site.say(child, Resend(address), now_us)
+
+    def passed_by(self, child: Address, key: Key, now_us: int) -> None:
+        """A peer has sent here what belongs to a neighbour that it dealt with before: to its knowledge that is
+        dead. It is asked at once, whoever published or not."""
+        owner = self._site.dht.owner(key)
+        if owner is not None and child in self._of.get(owner.address, ()):
+            self._site.dht.suspect(owner.address, now_us)
 
     def unexpected(self, key: Key, now_us: int) -> bool:
         """A message has come here for a region that is not here. Whether it was another peer's, which is

@@ -9,6 +9,9 @@ from braid.errors import ConfigurationError
 
 __all__ = ["DmmSettings"]
 
+# Who sends again more often than that does so after an hour, with the usual time of retrying.
+TRIES_REMEMBERED_MAX = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class DmmSettings:
@@ -67,6 +70,13 @@ class DmmSettings:
     """How long a publisher waits before it sends again; each further time, twice as long."""
     tries_max: int = 5
     """So often a publication is sent at most."""
+
+    @property
+    def resends_us(self) -> int:
+        """For how long after the first time a publication may be sent again, and some time to arrive: so long
+        subscribers' peers remember it. All peers of a network should send again for the same time."""
+        tries = min(self.tries_max, TRIES_REMEMBERED_MAX)
+        return self.retry_us * (1 << tries - 1)
 
     def __post_init__(self) -> None:
         choices = {

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["REPEATS_MAX", "Site"]
 
-# A repeat comes within some seconds of the original; so many marks are remembered.
+# On their way publications come again within some seconds; so many marks are remembered.
 REPEATS_MAX: Final = 65_536
+# What was delivered here is remembered as long as its publisher may send it again, some 4,000 each second.
+DELIVERED_MAX: Final = 524_288
 # Instead of the key of a message that was not routed.
 DIRECTLY: Final = b""
 
@@ -39,6 +41,7 @@ class Site:
     __slots__ = (
         "address",
         "confirming",
+        "delivered",
         "dht",
         "finding",
         "gathering",
@@ -65,7 +68,7 @@ class Site:
     """What peers want, for gateways."""
     replicas: Replicas
     """What it knows for the case that a neighbour dies."""
-    give: Callable[[Arrival], None]
+    give: Callable[[Arrival, int], None]
     """Delivers a publication to this peer's own subscribers."""
 
     def __init__(self, turn: Turn, dht: Dht, settings: DmmSettings, interests: Interests) -> None:
@@ -75,6 +78,8 @@ class Site:
         self.settings = settings
         self.interests = interests
         self.repeats = Repeats(REPEATS_MAX)
+        self.delivered = Repeats(DELIVERED_MAX, settings.resends_us)
+        """Publications that were given to this peer's own subscribers."""
         self.leaving = False
         """Whether this peer is about to leave: it begins nothing new."""
 

@@ -137,11 +137,13 @@ class Tree:
         "_boxes",
         "_comparisons_max",
         "_interests",
+        "again_us",
         "bundles",
         "covered",
         "links",
         "parent",
         "parent_at",
+        "pause_us",
         "sent",
         "space",
         "whole",
@@ -171,6 +173,10 @@ class Tree:
         """By code, the active regions of a space that has been halved: then the parent is not asked."""
         self.whole = False
         """Whether all entries are known to be linked, and neither they nor the links have changed since."""
+        self.again_us: int | None = None
+        """When to look for the regions that are not known any more; None: nothing was lost."""
+        self.pause_us = 0
+        """How long to wait before that, so that what is lost together is looked for together."""
 
     @property
     def target(self) -> Address:
@@ -287,21 +293,32 @@ class Tree:
         box = self._interests.box
         return [entry for entry in self.sent.entries.values() if boxes_meet(box(entry), link.box)]
 
-    def is_linked(self, entry: Entry) -> bool:
-        """Whether the owners of all active regions that an entry meets are known."""
-        box = self._interests.box(entry)
-        return any(box_within(box, link.box) for link in self.links.values()) or self._linked(box, "")
+    def gaps(self, entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+        """Where the owners of active regions are not known, by code: the entries that lie there.
 
-    def _linked(self, box: Box, code: str) -> bool:
-        if code in self.links:
-            return True
-        if not any(each.startswith(code) for each in self.links):
-            return False
-        return all(
-            self._linked(box, half)
-            for half in (code + "0", code + "1")
-            if boxes_meet(box, self.space.region(half))
-        )
+        A gap is as large as it can be without a region in it that is known; nobody says that it is a region.
+        """
+        around = {code[:length] for code in self.links for length in range(len(code))}
+        boxes: dict[str, Box] = {}
+        found: dict[str, list[Entry]] = {}
+        for entry in entries:
+            box = self._interests.box(entry)
+            if any(box_within(box, link.box) for link in self.links.values()):
+                continue
+            codes = [""]
+            while codes:
+                code = codes.pop()
+                if code in self.links:
+                    continue
+                if code not in around:
+                    found.setdefault(code, []).append(entry)
+                    continue
+                for half in (code + "1", code + "0"):
+                    if half not in boxes:
+                        boxes[half] = self.space.region(half)
+                    if boxes_meet(box, boxes[half]):
+                        codes.append(half)
+        return found
 
     def expired(self, now_us: int) -> Iterator[Address]:
         """Children that have not confirmed their bundles in time."""

@@ -60,6 +60,9 @@ REST_S: Final = 60.0
 SECOND_US: Final = 1_000_000
 # So many publications are read once for all peers; more than are on their way at the same time.
 ARRIVALS_MAX: Final = 4_096
+# Peers of a process share what they read of filters; a real peer keeps 20,000 and some thousand spaces.
+FILTERS_MAX: Final = 1_000_000
+SPACES_MAX: Final = 100_000
 # Publications are answered by an index so many at a time.
 ANSWERED_TOGETHER: Final = 500
 
@@ -149,7 +152,11 @@ class PeerNetwork:
         self.on_delivery: Callable[[str, Publication], None] = lambda name, publication: None
         """Is told what is delivered to whom."""
         self.interests = interests = Interests(
-            dmm, NetworkSchema(ATTRIBUTES if schema else None), Arrivals(ARRIVALS_MAX)
+            dmm,
+            NetworkSchema(ATTRIBUTES if schema else None),
+            Arrivals(ARRIVALS_MAX),
+            kept_max=FILTERS_MAX,
+            spaces_max=SPACES_MAX,
         )
         self.hermes = hermes
         tables: list[Pastry] = []
