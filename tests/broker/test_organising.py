@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from braid.adaptation.topology import InterestFilter, TopologySettings, publication_hashes
+from braid.adaptation.topology import InterestFilter, TopologySettings, TrafficWindow, publication_hashes
 from braid.broker.organising import _publications
 from braid.protocol import Frame, PublicationBatch, encode_record
 from braid.protocol.inputs import Writable
@@ -22,6 +22,7 @@ from braid.protocol.messages import (
     TablesComplete,
 )
 from braid.protocol.organising import LinkRequest, PathStep, RequestStep, TopologyNews
+from tests.broker.test_mesh import subscribed
 from tests.broker.test_mesh_hostile import Stranger
 from tests.broker.wire import Network
 
@@ -193,3 +194,37 @@ def test_a_link_that_nobody_has_measured_has_no_cost_and_nothing_is_learnt_by_it
     assert links_of(network, "B")["Z"] > 0
     say(network, stranger, TopologyNews(2, 3, EMPTY, (step("Z"),)))
     assert "Z" in network.cores["B"]._topology.organising.organiser.knows
+
+
+def test_a_publication_counts_once_however_many_links_it_takes() -> None:
+    network = Network()
+    exact = TopologySettings(policy="exact", interval_us=200_000, sample_entries=50)
+    network.start("B", topology=exact)
+    for name in "ACDE":
+        network.start(name, neighbours=("B",), topology=exact)
+    network.run(us=300_000)
+    for name in "CDE":
+        subscribed(network, f"reader-{name}", name, "x > 0")
+    network.run(us=100_000)
+    writer = network.client("writer", "A")
+    for number in range(40):
+        writer.publish({"x": number + 1})
+        network.run(us=1_000)
+    organiser = network.cores["B"]._topology.organising.organiser
+    chunks = organiser.traffic._chunks
+    assert sum(len(hashes) for _, hashes, _ in chunks) == 40
+    assert {links for _, _, links in chunks} == {frozenset("ACDE")}
+    # So the whole sample is there for what hangs on it beside a link, whatever the degree.
+    beside = organiser.traffic.beside(frozenset("A"), network.now_us)
+    assert (len(beside.hashes), beside.threshold) == (40, 1 << 32)
+
+
+def test_one_that_passes_in_several_turns_is_one_publication() -> None:
+    window = TrafficWindow(100, 1_000_000)
+    hashes = publication_hashes("p", range(90))
+    for now_us, link in enumerate("ABCDEFGH"):
+        window.passed(hashes, frozenset({link}), now_us)
+    sample = window.beside(frozenset({"A"}), 10)
+    assert len(sample.hashes) == len(np.unique(sample.hashes))
+    assert len(sample.hashes) * (1 << 32) / sample.threshold == pytest.approx(90, rel=0.35)
+    assert window._held <= 2 * 100 * 8

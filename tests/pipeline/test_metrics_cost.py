@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from braid.errors import ConfigurationError
-from braid.pipeline.metrics.cost import cost_over_time, delivery_tree_cost, forwarding_cost
+from braid.pipeline.metrics.cost import (
+    RECONFIGURATION_KINDS,
+    cost_over_time,
+    delivery_tree_cost,
+    forwarding_cost,
+)
+from braid.protocol import changes
 from tests.pipeline.metric_tables import rows_of
 
 if TYPE_CHECKING:
@@ -87,3 +94,8 @@ def test_a_tree_is_priced_at_one_time(spark: SparkSession) -> None:
     empty = spark.createDataFrame([], "run string")
     with pytest.raises(ConfigurationError, match="from_us"):
         delivery_tree_cost(empty, empty, empty, **costs(spark))
+
+
+def test_every_message_of_a_change_has_a_price() -> None:
+    kinds = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in changes.__all__}
+    assert kinds <= set(RECONFIGURATION_KINDS)

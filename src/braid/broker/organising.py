@@ -96,32 +96,48 @@ class Organising:
 
     def observe(self, stimulus: Input, effects: Sequence[Effect]) -> None:
         """Look at what came in and what goes out."""
+        concerns: dict[int, set[str]] = {}
         if isinstance(stimulus, Received):
-            self._see(stimulus.connection, stimulus.frames)
+            self._see(stimulus.connection, stimulus.frames, concerns)
         for effect in effects:
             if type(effect) is Send:
-                self._see(effect.connection, effect.frames)
+                self._see(effect.connection, effect.frames, concerns)
+        if concerns:
+            self._passed(concerns)
 
-    def _see(self, connection: int, frames: Iterable[Frame]) -> None:
-        party = self._parties.get(connection)
+    def _see(self, connection: int, frames: Iterable[Frame], concerns: dict[int, set[str]]) -> None:
+        party, traffic = self._parties.get(connection), self.organiser.traffic
         if isinstance(party, Client):
             for hashes in _publications(frames):
-                self._took_part(hashes)
-        elif isinstance(party, Link) and self.organiser.traffic is not None:
+                fresh = self._took_part(hashes)
+                if traffic is not None:
+                    for each in traffic.sampled(fresh).tolist():
+                        concerns.setdefault(each, set()).add("")
+        elif isinstance(party, Link) and traffic is not None:
             for hashes in _publications(frames):
-                self.organiser.passed(hashes, frozenset({party.name}), self._turn.now_us)
+                for each in traffic.sampled(hashes).tolist():
+                    concerns.setdefault(each, set()).add(party.name)
 
-    def _took_part(self, hashes: Hashes) -> None:
+    def _passed(self, concerns: Mapping[int, set[str]]) -> None:
+        """A publication counts once, with all links that it came by or went to."""
+        alike: dict[frozenset[str], list[int]] = {}
+        for publication, links in concerns.items():
+            alike.setdefault(frozenset(links), []).append(publication)
+        for links, publications in alike.items():
+            self.organiser.passed(np.array(publications, np.uint64), links, self._turn.now_us)
+
+    def _took_part(self, hashes: Hashes) -> Hashes:
+        """Local clients publish or get these; returns those that are new."""
         recent = self._recent
         fresh = [each for each in hashes.tolist() if each not in recent]
+        new = np.array(fresh, np.uint64)
         if not fresh:
-            return
+            return new
         recent.update(dict.fromkeys(fresh))
         for oldest in list(recent)[: len(recent) - 2 * self.organiser.settings.cache_entries]:
             del recent[oldest]
-        new = np.array(fresh, np.uint64)
         self.organiser.took_part(new)
-        self.organiser.passed(new, frozenset({""}), self._turn.now_us)
+        return new
 
     # Time.
 

@@ -129,6 +129,12 @@ class TrafficWindow:
         self._thresholds: list[tuple[int, int]] = []
         self._arrays: _Arrays | None = None
 
+    def sampled(self, publications: Hashes) -> Hashes:
+        """Those of some publications that would be kept at the moment."""
+        if self.threshold == EVERYTHING:
+            return publications
+        return publications[(publications >> _HALF) < np.uint64(self.threshold)]
+
     def passed(self, publications: Hashes, concerns: frozenset[str], now_us: int) -> None:
         """These publications passed: links they came by or went to, and this broker itself if it cares.
 
@@ -159,9 +165,10 @@ class TrafficWindow:
             self.threshold = min(EVERYTHING, 2 * self.threshold)
 
     def _shrink(self, now_us: int) -> None:
-        """Keep the smallest hashes only."""
-        hashes = np.concatenate([chunk[1] for chunk in self._chunks])
-        self.threshold = max(1, int(np.partition(hashes, self._entries)[self._entries]))
+        """Keep the smallest hashes only. One that passed in several turns is one publication."""
+        hashes = np.unique(np.concatenate([chunk[1] for chunk in self._chunks]))
+        place = min(self._entries, len(hashes) // 2)
+        self.threshold = max(1, int(hashes[place]))
         kept = [(at_us, short[short < self.threshold], links) for at_us, short, links in self._chunks]
         self._chunks = [chunk for chunk in kept if len(chunk[1])]
         self._held = sum(len(chunk[1]) for chunk in self._chunks)
@@ -172,7 +179,8 @@ class TrafficWindow:
         self._expire(now_us)
         if self._arrays is None:
             self._arrays = _Arrays.of(self._chunks)
-        found = self._arrays.beside(links)
+        # What waited for a link passed in more turns than one.
+        found = np.unique(self._arrays.beside(links))
         threshold = min([self.threshold, *(each for _, each in self._thresholds)])
         if threshold < EVERYTHING:
             found = found[found < threshold]
