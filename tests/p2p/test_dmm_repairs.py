@@ -1,12 +1,10 @@
-"""What is lost is found again, once and without a storm: late repeats, tables sent twice, regions that are gone."""
+"""What is lost is found again, once and without a storm: late repeats, tables sent twice, lost regions."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from braid.language import Filter
 from braid.p2p.dht.identifiers import closeness, contact_of, number_of
@@ -24,6 +22,9 @@ from braid.p2p.turn import Turn
 from braid.protocol.effects import Delivery, SendTo
 from braid.protocol.inputs import Heard, Tick
 from tests.p2p.networks import SCHEMA, Network
+
+if TYPE_CHECKING:
+    import pytest
 
 SECOND_US = 1_000_000
 
@@ -225,7 +226,7 @@ def test_a_beacon_that_should_have_gone_to_a_neighbour_has_it_looked_after() -> 
     network.kill(owner)
     before = network.now_us
     child = next(iter(told))
-    # One child has found out, and does as it always does: it tells the next peer on the way, not all of it here.
+    # One child has found out, and sends to the next peer on the way what it always sends.
     for heir in heirs:
         unexpected = Heard(child, [Beacon([("number=i", "", 7)])])
         network._perform(heir, network.peers[heir].handle(unexpected, network.now_us))

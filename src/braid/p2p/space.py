@@ -40,8 +40,8 @@ Box: TypeAlias = tuple[int, ...]
 """The first and the last place on each axis of a space, one pair after the other."""
 
 AXES_MAX = 16
-"""More attributes than this are not axes, unless the network's schema has more: they would hardly ever be halved
-by."""
+"""More attributes than this are not axes, unless the network's schema has more: they would hardly ever be
+halved by."""
 AXIS_NAME_LENGTH_MAX = 1_024
 """Nor are those whose names are longer."""
 # A name is some words, even of so many attributes.

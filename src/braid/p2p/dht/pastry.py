@@ -67,8 +67,8 @@ DEAD_MAX: Final = 256
 SEARCHES_MAX: Final = 10
 # So many peers are told that this one has left; further ones find out.
 TOLD_MAX: Final = 10_000
-# Of the addresses in a message so many are looked at (some dozen would do), and while so many peers are to answer
-# a ping, no further ones that others speak of are pinged.
+# Of the addresses in a message so many are looked at (some dozen would do), and while so many peers are to
+# answer a ping, no further ones that others speak of are pinged.
 ADDRESSES_MAX: Final = 512
 ADDRESS_LENGTH_MAX: Final = 300
 PINGS_MAX: Final = 1_024

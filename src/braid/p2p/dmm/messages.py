@@ -241,8 +241,8 @@ class Table(msgspec.Struct, array_like=True, tag=220):
     """The number of an answer that a peer wants that is leaving: when the region is active and has asked for
     all that it needs."""
     number: int = 0
-    """Of this sending of the table. Parts of different sendings make no whole, for the table may have changed;
-    of two the later one has the higher number."""
+    """Of this sending of the table. Parts of two sendings make no whole, for the table may have changed; the
+    later one has the higher number."""
 
 
 class Taken(msgspec.Struct, array_like=True, tag=221):

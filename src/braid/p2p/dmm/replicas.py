@@ -84,8 +84,8 @@ class Replicas:
                 self._site.say(child, Resend(address), now_us)
 
     def passed_by(self, child: Address, key: Key, now_us: int) -> None:
-        """A peer has sent here what belongs to a neighbour that it dealt with before: to its knowledge that is
-        dead. It is asked at once, whoever published or not."""
+        """A peer has sent here what belongs to a neighbour that it dealt with before: to its knowledge that
+        is dead. So it is asked at once, even while nobody publishes."""
         owner = self._site.dht.owner(key)
         if owner is not None and child in self._of.get(owner.address, ()):
             self._site.dht.suspect(owner.address, now_us)
