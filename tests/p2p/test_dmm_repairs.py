@@ -188,9 +188,10 @@ def test_a_tree_that_loses_a_fifth_of_its_owners_recovers_without_a_storm() -> N
     for number in range(CRASHED):
         network.kill(f"p{39 - number}")
     network.run(120)
-    assert max(counted.values()) < 25 * len(network.peers)
+    # With entries that go to both halves, and from the root for each region that is lost, it was 432.
+    assert max(counted.values()) < 3 * len(network.peers)
     last = network.now_us // SECOND_US
-    assert sum(counted[second] for second in range(last - 15, last)) < 15 * len(network.peers)
+    assert sum(counted[second] for second in range(last - 15, last)) < len(network.peers)
     network.taken()
     for _ in range(30):
         attributes = {name: float(chance.randrange(1_000)) for name in "abcd"}

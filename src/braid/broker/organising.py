@@ -123,8 +123,8 @@ class Organising:
         alike: dict[frozenset[str], list[int]] = {}
         for publication, links in concerns.items():
             alike.setdefault(frozenset(links), []).append(publication)
-        for links, publications in alike.items():
-            self.organiser.passed(np.array(publications, np.uint64), links, self._turn.now_us)
+        for together, publications in alike.items():
+            self.organiser.passed(np.array(publications, np.uint64), together, self._turn.now_us)
 
     def _took_part(self, hashes: Hashes) -> Hashes:
         """Local clients publish or get these; returns those that are new."""
@@ -290,6 +290,9 @@ class Organising:
             "link_costs": dict(organiser.links),
             "interest_in_common": {
                 name: organiser.interest_in_common(name) for name in sorted(organiser.knows)
+            },
+            "false_positive_rates": {
+                name: organiser.false_positive_rate(name) for name in sorted(organiser.knows)
             },
             "proposed": self.proposed,
             "proposals": [

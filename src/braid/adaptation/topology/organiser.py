@@ -78,6 +78,8 @@ class _Known:
     path: tuple[PathStep, ...]
     """As its latest news came: the broker first, our neighbour last."""
     address: str
+    false_positives: float = 0.0
+    """How often its filter says yes to a publication that is not in it."""
     heard: bool = True
     """Since the last review."""
     examined: int = field(default=-1)
@@ -198,12 +200,14 @@ class Organiser:
             return None
         if known is None and len(self._known) >= KNOWN_MAX:
             return None
-        shared = self.cache.in_common(interest or InterestFilter.decoded(news.interest))
+        interest = interest or InterestFilter.decoded(news.interest)
+        shared = self.cache.in_common(interest)
         if known is None:
-            self._known[news.origin] = _Known(news.number, shared, news.path, news.address)
+            known = self._known[news.origin] = _Known(news.number, shared, news.path, news.address)
         else:
             known.number, known.interest, known.path = news.number, shared, news.path
             known.address, known.heard = news.address, True
+        known.false_positives = interest.false_positive_rate
         if news.hops_left <= 1 or len(self.links) < 2:
             return None
         beside = self._known.get(neighbour)
@@ -247,6 +251,12 @@ class Organiser:
         """How many publications it shares with another broker; None if it has not heard from it."""
         known = self._known.get(broker)
         return known.interest if known is not None else None
+
+    def false_positive_rate(self, broker: str) -> float | None:
+        """How often another broker's latest filter says yes to a publication that is not in it; estimates of
+        common interest are corrected for that. None if it has not been heard from."""
+        known = self._known.get(broker)
+        return known.false_positives if known is not None else None
 
     def address_of(self, broker: str) -> str:
         """Where a broker it has heard of can be reached."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braid.pipeline.experiments.figures import LineChart, Series
 from braid.pipeline.experiments.registry import Experiment, Findings
@@ -12,6 +12,7 @@ from braid.pipeline.experiments.selforganising.network import (
     FUNCTION,
     PERIOD_TICKS,
     POLICIES,
+    byte_samples,
     costs_by_period,
     settings_of,
     total,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from braid.pipeline.experiments.registry import Evidence, Plan
     from braid.pipeline.experiments.rows import Row
     from braid.pipeline.experiments.selforganising.network import Cost
+    from braid.pipeline.experiments.sweep_folder import FinishedRun
 
 __all__ = ["EXPERIMENT"]
 
@@ -85,8 +87,14 @@ def _measure(evidence: Evidence) -> Findings:
         labels = {"policy": run.settings["policy"], "costs": "paths", "window": "whole"}
         labels |= {name: run.settings[name] for name in named}
         samples.append(Sample("exchanges", labels, run.seed, run.summary["exchanges"]))
+    samples += byte_samples(evidence, lambda run: _labels(run, named))
     charts = [_chart(evidence, costs, interest) for interest in ("paper", "local")]
     return Findings(samples, lambda rows: _charts(rows, charts))
+
+
+def _labels(run: FinishedRun, named: Sequence[str]) -> dict[str, Any]:
+    labels: dict[str, Any] = {"policy": run.settings["policy"], "costs": "paths", "window": "whole"}
+    return labels | {name: run.settings[name] for name in named}
 
 
 def _charts(rows: Sequence[Row], charts: Sequence[Chart]) -> Sequence[Chart]:
@@ -136,7 +144,9 @@ EXPERIMENT = Experiment(
     notes=(
         "Messages take no time in these runs; the proposals are those that brokers ship.",
         "A control message costs its link and its receiver, like a notification, whatever its size: a filter "
-        "of interest has up to 12.5 kB, a notification some hundred bytes.",
+        "of interest has up to 12.5 kB, a notification some hundred bytes. `control_bytes` are the bytes, "
+        "`false_positive_rate` how often such a filter says yes to a publication that is not in it; the "
+        "estimates are corrected for that.",
         "The window `settled` is the last fifteenth before the first change; `whole` is everything.",
         "`interest` says which workload: `paper`, or `local`, in which types have a home region that moves.",
     ),

@@ -17,6 +17,7 @@ from braid.pipeline.experiments.rows import Sample
 from braid.pipeline.experiments.selforganising.network import (
     POLICIES,
     TICK_US,
+    byte_samples,
     costs_by_period,
     organise_point,
     schedule_of,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from braid.pipeline.experiments.registry import Evidence, Plan
     from braid.pipeline.experiments.sweep import RunTask
+    from braid.pipeline.experiments.sweep_folder import FinishedRun
     from braid.pipeline.planning.solver import Instance
 
 __all__ = ["EXPERIMENT", "measure_point", "window_instance"]
@@ -180,7 +182,13 @@ def _measure(evidence: Evidence) -> Findings:
             samples.append(Sample("control_vs_offline", row, run.seed, (total(last) - spent) / offline[case]))
             samples.append(Sample("total_vs_offline", row, run.seed, total(last) / offline[case]))
         samples.append(Sample("most_links", row, run.seed, run.summary["degree_max"]))
+    samples += byte_samples(evidence, _labels, _WINDOW_TICKS)
     return Findings(sorted(samples, key=lambda sample: sample.metric))
+
+
+def _labels(run: FinishedRun) -> dict[str, Any]:
+    churn, degree_max = run.settings["churn"], run.settings["degree_max"]
+    return {"policy": run.settings["policy"], "churn": churn, "degree_max": degree_max, "costs": "paths"}
 
 
 def _case(settings: Mapping[str, Any], seed: int) -> str:
@@ -203,7 +211,9 @@ EXPERIMENT = Experiment(
     measure=_measure,
     seeds={"quick": 1, "paper": 5},
     notes=(
-        "`total_vs_offline` counts control messages as well; `degree_max` 0 means no bound on links.",
+        "`total_vs_offline` counts control messages as well, each like a notification whatever its size; "
+        "`control_bytes` are the bytes, `false_positive_rate` how often a filter of interest says yes to a "
+        "publication that is not in it. `degree_max` 0 means no bound on links.",
         "The search starts from the best star, the best tree of shortest ways, MST and MIT, and goes on from "
         "random exchanges of links.",
     ),

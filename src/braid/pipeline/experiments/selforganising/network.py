@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from braid.pipeline.experiments.rows import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -35,6 +35,7 @@ __all__ = [
     "POLICIES",
     "TICK_US",
     "Cost",
+    "byte_samples",
     "costs_by_period",
     "organise_point",
     "schedule_of",
@@ -132,6 +133,7 @@ def organise_point(task: RunTask) -> dict[str, Any]:
         "exchange_ticks": [exchange.at_us // TICK_US for exchange in network.exchanges],
         "links": [list(link) for link in network.tree.links],
         "degree_max": max(len(beside) for beside in network.beside),
+        "false_positive_rate": network.false_positive_rate,
     }
 
 
@@ -163,6 +165,46 @@ def costs_by_period(evidence: Evidence) -> dict[str, list[Cost]]:
         row.pop("at_us")
         found[run.key].append(Cost(row))
     return found
+
+
+def byte_samples(
+    evidence: Evidence, labels_of: Callable[[FinishedRun], dict[str, Any]], last_ticks: int | None = None
+) -> list[Sample]:
+    """Beside the prices, in which every message counts as one: how many bytes crossed links, and how often a
+    filter of interest said yes to a stranger.
+
+    Args:
+        evidence: the runs.
+        labels_of: the labels of a run's rows; those of other kinds of runs are left out with None.
+        last_ticks: only the end of each run counts; None: all of it.
+    """
+    from pyspark.sql import functions as F
+
+    from braid.pipeline.metrics.cost import COMPONENTS
+
+    table = evidence.traces.link_sample
+    if last_ticks is not None:
+        ends = table.groupBy("run").agg(F.max("at_us").alias("end_us"))
+        table = table.join(ends, "run").where(F.col("at_us") > F.col("end_us") - last_ticks * TICK_US)
+    kinds = {kind: name for name, some in COMPONENTS.items() for kind in some}
+    found: dict[str, dict[str, int]] = {}
+    for run, row in evidence.by_run(table.groupBy("run", "kind").agg(F.sum("bytes").alias("bytes"))):
+        spent = found.setdefault(run.key, {})
+        name = kinds.get(row["kind"], "other")
+        spent[name] = spent.get(name, 0) + row["bytes"]
+    samples: list[Sample] = []
+    for key, spent in found.items():
+        run = evidence.runs[key]
+        if run.settings["policy"] in ("static", "offline"):
+            continue
+        labels = labels_of(run)
+        control = sum(count for name, count in spent.items() if name != "notifications")
+        samples.append(Sample("control_bytes", labels, run.seed, control))
+        samples.append(Sample("control_bytes_share", labels, run.seed, control / sum(spent.values())))
+        if "false_positive_rate" in run.summary:
+            rate = run.summary["false_positive_rate"]
+            samples.append(Sample("false_positive_rate", labels, run.seed, rate))
+    return samples
 
 
 def _cost_tables(evidence: Evidence) -> tuple[DataFrame, DataFrame]:

@@ -120,6 +120,8 @@ class OrganisedNetwork:
         """What is to be carried out at the end of this turn, with the numbers of the brokers."""
         self._organisers = [Organiser(name, settings) for name in self.names]
         self._counts = _Counts()
+        self._rates = [0.0, 0]
+        """The chances that filters say yes to what is not in them, added up, and how many were sent."""
         self._ways: dict[tuple[int, ...], list[tuple[int, frozenset[str]]]] = {}
         self._link_costs, self._processing = costs.links[0][1], costs.processing[0][1]
         self._retree()
@@ -250,6 +252,8 @@ class OrganisedNetwork:
     def _spread(self, origin: int, news: TopologyNews, now_us: int) -> None:
         """Let news travel as far as it goes; then those it came to think about it, the nearest first."""
         interest = InterestFilter.decoded(news.interest)
+        self._rates[0] += interest.false_positive_rate
+        self._rates[1] += 1
         size = 0 if self._organisers[origin].traffic is not None else _size(news)
         line: deque[tuple[int, int, TopologyNews]] = deque()
         reached: list[int] = []
@@ -312,6 +316,11 @@ class OrganisedNetwork:
             self._tell_costs(number)
             self._organisers[number].exchanged()
         self._retree()
+
+    @property
+    def false_positive_rate(self) -> float:
+        """The mean chance that a filter said yes to a publication that was not in it."""
+        return self._rates[0] / self._rates[1] if self._rates[1] else 0.0
 
     # Samples.
 
