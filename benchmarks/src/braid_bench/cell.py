@@ -72,7 +72,7 @@ class BenchSettings:
     """Different publications to draw batches from. Fewer: more help from the processor's caches, and
     on W2, where 3 % of the publications make all the matches, a match rate far from the stated one."""
     repeats: int = 5
-    """FairQueue of each contender; the median counts."""
+    """Turns of each contender; the median counts."""
     turn_seconds: float = 0.25
     """CPU seconds of one turn."""
     rival_seconds_max: float = 15.0

@@ -267,7 +267,7 @@ class Invariants:
         for name in self._changing.ended.keys() & self._links.links.keys():
             yield f"the link to {name} was ended, and is there"
 
-    # FairQueue and time.
+    # Turns and time.
 
     def _lines(self) -> Iterator[str]:
         for connection, line in self._turns.waiting.items():

@@ -30,7 +30,7 @@ __all__ = ["Answer", "Appended", "StoreWork", "Word"]
 # The pause before failed work is tried again doubles from the first to the second of these.
 RETRY_US_MIN = 500_000
 RETRY_US_MAX = 5_000_000
-# FairQueue are made one piece up to so many operations: a larger one might find no room where these do.
+# Turns are made one piece up to so many operations: a larger one might find no room where these do.
 OPERATIONS_JOINED_MAX = 64
 
 

@@ -108,7 +108,7 @@ def match_lines(
 
 
 class _Reader:
-    """FairQueue lines into filters and publications, and knows what to do with bad ones."""
+    """Turns lines into filters and publications, and knows what to do with bad ones."""
 
     def __init__(self, on_error: OnError, report: Callable[[str], None]) -> None:
         self._on_error = on_error

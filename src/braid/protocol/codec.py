@@ -88,7 +88,7 @@ def encode_frames(frames: Iterable[Frame]) -> bytes:
 
 
 class FrameDecoder:
-    """FairQueue what arrives on one connection, in whatever pieces, into frames."""
+    """Turns what arrives on one connection, in whatever pieces, into frames."""
 
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, vocabulary: Vocabulary = BROKER_VOCABULARY

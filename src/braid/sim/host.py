@@ -149,7 +149,7 @@ class Host(Endpoint):
         """How many pieces of store work are under way."""
         return len(self._store_work or ())
 
-    # FairQueue.
+    # Turns.
 
     def _turn(self, stimulus: Input) -> None:
         """One input and everything it leads to."""

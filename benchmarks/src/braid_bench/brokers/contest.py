@@ -101,7 +101,7 @@ class BrokerBenchSettings:
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     rounds: int = 5
-    """FairQueue of each contender; the median counts."""
+    """Turns of each contender; the median counts."""
     turn_seconds: float = 1.0
     """Wall time of a turn, about."""
     messages_max: int = 100_000

@@ -13,7 +13,7 @@ import typer
 from braid.cli.terminal import examples, say
 from braid.errors import ConfigurationError
 from braid_bench.cli import join, live, multipath, simulator, spark_source
-from braid_bench.cli.reports import AsJson, Baseline, FairQueue, Output, ReportSink, against_baseline
+from braid_bench.cli.reports import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 
 __all__ = ["bench"]
 
@@ -50,7 +50,7 @@ def matching(
     as_json: AsJson = False,
     output: Output = None,
     baseline: Baseline = None,
-    turns: FairQueue = 2,
+    turns: Turns = 2,
 ) -> None:
     """Publications matched per CPU second, index size and cost of changes, on one core.
 
@@ -108,7 +108,7 @@ def bench_broker(
     as_json: AsJson = False,
     output: Output = None,
     baseline: Baseline = None,
-    turns: FairQueue = 2,
+    turns: Turns = 2,
 ) -> None:
     """Server CPU per message, latency and memory, beside other brokers on the same work in the same run.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from braid.cli.terminal import say
-from braid_bench.cli.reports import AsJson, Baseline, FairQueue, Output, ReportSink, against_baseline
+from braid_bench.cli.reports import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 
 __all__ = ["EXAMPLES", "bench_multipath"]
 
@@ -26,7 +26,7 @@ def bench_multipath(
     as_json: AsJson = False,
     output: Output = None,
     baseline: Baseline = None,
-    turns: FairQueue = 2,
+    turns: Turns = 2,
 ) -> None:
     """CPU that a broker spends per publication by S0, S1 and S2, and how long new maps take, on one core.
 

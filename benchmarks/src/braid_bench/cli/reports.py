@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from braid_bench.baseline import Case
 
-__all__ = ["AsJson", "Baseline", "FairQueue", "Output", "ReportSink", "against_baseline"]
+__all__ = ["AsJson", "Baseline", "Output", "ReportSink", "Turns", "against_baseline"]
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")]
 Output: TypeAlias = Annotated[
@@ -37,7 +37,7 @@ Baseline: TypeAlias = Annotated[
         help="Take turns with that commit, in an environment of its own, and print ratios of costs.",
     ),
 ]
-FairQueue: TypeAlias = Annotated[
+Turns: TypeAlias = Annotated[
     int, typer.Option("--turns", min=1, max=100, help="With --baseline: how often each side runs each case.")
 ]
 

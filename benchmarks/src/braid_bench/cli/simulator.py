@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from braid.cli.terminal import say
-from braid_bench.cli.reports import AsJson, Baseline, FairQueue, Output, ReportSink, against_baseline
+from braid_bench.cli.reports import AsJson, Baseline, Output, ReportSink, Turns, against_baseline
 
 __all__ = ["EXAMPLES", "bench_simulator"]
 
@@ -26,7 +26,7 @@ def bench_simulator(
     as_json: AsJson = False,
     output: Output = None,
     baseline: Baseline = None,
-    turns: FairQueue = 2,
+    turns: Turns = 2,
 ) -> None:
     """Simulated broker messages per second of CPU, and memory per simulated broker, on one core.
 
