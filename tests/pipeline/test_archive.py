@@ -256,6 +256,18 @@ def test_a_subscriber_that_is_away_misses_nothing_that_is_archived(tmp_path: Pat
         assert [orders.get(timeout_s=30)["n"] for _ in range(26)] == [*range(4, 30)]
 
 
+def test_a_subscriber_that_comes_meanwhile_ends_no_archiver(
+    network: tuple[str, braid.SyncClient], tmp_path: Path
+) -> None:
+    _, client = network
+    publish(client, range(10))
+    with Archiver(client, "orders", tmp_path / "archive") as archiver:
+        status = client.log_status("orders")
+        client.subscribe("n >= 0", durable="orders").close()
+        archiver._acknowledge(status, 10)
+    assert client.log_status("orders").acknowledged == -1
+
+
 def test_the_command_archives_once(
     network: tuple[str, braid.SyncClient], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

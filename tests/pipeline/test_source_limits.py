@@ -180,6 +180,18 @@ def test_a_stream_takes_nothing_from_a_subscriber_that_is_away(tmp_path: Path) -
         assert [orders.get(timeout_s=30)["n"] for _ in range(60)] == [*range(60)]
 
 
+def test_a_subscriber_that_comes_meanwhile_ends_no_stream(network: tuple[str, braid.SyncClient]) -> None:
+    address, client = network
+    publish(client, 0, 10)
+    reader = reader_of(address)
+    statuses = reader._open().statuses()
+    reader._pin(statuses, {"orders": 5})
+    client.subscribe("n >= 0", durable="orders").close()
+    reader._acknowledge(statuses)
+    reader.stop()
+    assert client.log_status("orders").acknowledged == -1
+
+
 def test_a_beginning_that_is_gone_is_an_error_or_counted(
     registered: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

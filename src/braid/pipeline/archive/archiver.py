@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from braid.errors import ConfigurationError
+from braid.errors import ConfigurationError, RequestRefusedError
 from braid.language import Range
 from braid.pipeline.archive.segments import Segments, archive_schema
 from braid.protocol.batch import decode_heads
@@ -145,7 +145,11 @@ class Archiver:
         others = [pin.offset for pin in status.pins if pin.consumer != self._consumer]
         done = min([archived, *others]) - 1
         if done > status.acknowledged:
-            self._client.acknowledge_log(self._log, done, log=status.id)
+            try:
+                self._client.acknowledge_log(self._log, done, log=status.id)
+            except RequestRefusedError as error:
+                if error.code != "subscribed":  # somebody has subscribed since
+                    raise
 
     def close(self) -> None:
         """Give the folder free. The pin stays, so that nothing is lost until the next run."""

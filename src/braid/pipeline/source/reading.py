@@ -428,7 +428,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             done = min([self._pinned[name][0], *others]) - 1
             # A subscriber goes on after what is acknowledged, so that only it may say what that is.
             if done > status.acknowledged and not status.subscribed:
-                logs.client(broker).acknowledge_log(name, done, log=status.id, secret=logs.secret(name))
+                try:
+                    logs.client(broker).acknowledge_log(name, done, log=status.id, secret=logs.secret(name))
+                except RequestRefusedError as error:
+                    if error.code != "subscribed":  # somebody has subscribed since
+                        raise
 
     def stop(self) -> None:
         """The query has ended."""
