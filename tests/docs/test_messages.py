@@ -70,7 +70,10 @@ def test_a_quoted_message_is_one_that_people_meet(message: str) -> None:
 
 
 def test_messages_that_nobody_says_are_noticed() -> None:
-    page = "`Java was not found`, `braid is not here`, `data directory ... is in use`, `--ship`, `braid overlay show`, `x = 1`, `slow peer`"
+    page = (
+        "`Java was not found`, `braid is not here`, `data directory ... is in use`, `--ship`, "
+        "`braid overlay show`, `x = 1`, `slow peer`"
+    )
     assert quoted(page) == [
         "Java was not found",
         "braid is not here",

@@ -43,8 +43,8 @@ def reproduce(
         _Scale,
         typer.Option(
             "--scale",
-            help="quick: fewer seeds and shorter runs; the list says how long they take. paper: the paper's own "
-            "sizes, which take hours.",
+            help="quick: fewer seeds and shorter runs; the list says how long they take. paper: the paper's "
+            "own sizes, which take hours.",
         ),
     ] = _Scale.QUICK,
     seeds: Annotated[
