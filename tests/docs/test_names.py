@@ -92,3 +92,13 @@ def test_every_quoted_name_exists(document: Path) -> None:
 def test_a_name_that_is_gone_is_found() -> None:
     text = "See `FilterIndex`, `Postroom_of_old`, `broker/no_such_file.py` and `Channel.no_such_method`."
     assert missing(text) == ["Postroom_of_old", "broker/no_such_file.py", "Channel.no_such_method"]
+
+
+@pytest.mark.parametrize("page", ["glossary.md", "glossary-internal.md"])
+def test_a_word_stands_once_in_a_section_of_a_glossary(page: str) -> None:
+    """The bus and the network may each have theirs; what is explained twice in one place is two things."""
+    for section in (ROOT / "docs" / page).read_text(encoding="utf-8").split("\n## ")[1:]:
+        rows = re.findall(r"^\| \*\*([^*]+)\*\*", section, re.MULTILINE)
+        words = [word.strip() for row in rows for word in row.split(",")]
+        assert words, section
+        assert sorted({word for word in words if words.count(word) > 1}) == [], section.splitlines()[0]

@@ -239,12 +239,13 @@ def demo(
         bool, typer.Option("--json", help="Print the result as JSON; what happens goes to standard error.")
     ] = False,
 ) -> None:
-    """Watch a network of real brokers learn, change, lose a broker, and lose nothing; two minutes.
+    """Watch a network of real brokers learn, change, and lose a broker but no publication; about two minutes.
 
     Twelve processes on loopback, stock quotes, the dashboard in the browser, and at the end a table that
     Spark makes of what brokers and clients wrote down. A report stays in the folder that is named at the end.
 
-    Exit code 0: every quote reached every reader that wanted it, once; 1: not so, and it says why.
+    Exit code 0: every quote reached every reader that wanted it, once.
+    Exit code 1: it did not, and the last lines say why.
     """
     if embedded:
         from braid.cli.demo import run_demo
@@ -339,29 +340,30 @@ def broker(
     ] = None,
     fanout: Annotated[
         int | None,
-        typer.Option("--fanout", metavar="N", help="Links and soft links at most. \\[default: 16]"),
+        typer.Option("--fanout", metavar="N", help="Links and soft links together, at most. \\[default: 16]"),
     ] = None,
     topology_policy: Annotated[
         str | None,
         typer.Option(
             "--topology-policy",
             metavar="NAME",
-            help="By what a better tree is looked for: static, lmst, lmit, ci, exact. \\[default: static]",
+            help="How a better tree is looked for: static, lmst, lmit, ci, exact. \\[default: static]",
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", metavar="DIR", help="Durable subscriptions and neighbours are kept there."
+            "--data-dir", metavar="DIR", help="Where durable subscriptions and neighbours are kept."
         ),
     ] = None,
     directory: Annotated[
         str | None,
-        typer.Option("--directory", metavar="URL", help="Register there: zk://host:port/root, or a path."),
+        typer.Option("--directory", metavar="URL", help="Where to register: zk://host:port/root, or a path."),
     ] = None,
     config: ConfigFile = None,
     access: Annotated[
-        Path | None, typer.Option("--access", metavar="FILE", help="Who may do what, in TOML.")
+        Path | None,
+        typer.Option("--access", metavar="FILE", help="The file that says who may do what, in TOML."),
     ] = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -373,18 +375,20 @@ def broker(
     audit: Annotated[
         Path | None,
         typer.Option(
-            "--audit", metavar="FILE", help="Write down there who was let in, refused, or operated."
+            "--audit",
+            metavar="FILE",
+            help="The file that records who was let in, was refused, or changed something.",
         ),
     ] = None,
     http: HttpAddress = None,
     dashboard: Annotated[
         str | None,
-        typer.Option("--dashboard", metavar="HOST:PORT", help="Serve a page about the network there."),
+        typer.Option("--dashboard", metavar="HOST:PORT", help="Serve the dashboard there."),
     ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace", metavar="DIR", help="Write down there, as Parquet files, what becomes of publications."
+            "--trace", metavar="DIR", help="Where to write traces of publications, as Parquet files."
         ),
     ] = None,
     insecure: Insecure = None,
@@ -410,11 +414,11 @@ def broker(
         bool, typer.Option("--print-config", help="Print every setting with its default, and exit.")
     ] = False,
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C, which make it hand over what it holds and leave.
+    """Run a broker until SIGTERM or Ctrl-C; it then hands over what it holds and leaves.
 
-    Without TLS and an access file it listens on loopback only. Without --data-dir nothing outlives it,
-    and durable subscriptions are refused. Its log goes to standard error: "listening" with the address,
-    and "ready" once it knows what its neighbours want.
+    Without TLS and an access file it listens on loopback only. Without --data-dir nothing survives
+    a restart, and durable subscriptions are refused. Its log goes to standard error: "listening" with the
+    address, and "ready" once it knows what its neighbours want.
 
     Exit code 2: it could not be started.
     """

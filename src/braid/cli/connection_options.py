@@ -43,7 +43,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--token",
             envvar="BRAID_TOKEN",
             metavar="TOKEN",
-            help="Says who you are; best given by BRAID_TOKEN.",
+            help="Proves who you are; best given in BRAID_TOKEN.",
         ),
     ],
     "ca": Annotated[

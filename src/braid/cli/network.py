@@ -49,7 +49,7 @@ SUBSCRIBE_EXAMPLES: Final = (
 
 
 class _WhenFull(StrEnum):
-    """What happens when more arrives than is printed."""
+    """What happens when more arrives than can be printed."""
 
     BLOCK = "block"
     DROP_OLDEST = "drop_oldest"
@@ -71,7 +71,7 @@ def publish(
     ordered: Annotated[
         bool,
         typer.Option(
-            "--ordered", help="Arrive in this order with everybody, also where there are shortcuts."
+            "--ordered", help="Keep this order for every subscriber, also where there are shortcuts."
         ),
     ] = False,
     meta: Annotated[
@@ -80,14 +80,14 @@ def publish(
     ] = False,
     publisher: Annotated[
         str | None,
-        typer.Option("--publisher", metavar="NAME", help="Whose publications these are; otherwise made up."),
+        typer.Option("--publisher", metavar="NAME", help="The publisher's name. Left out: made up."),
     ] = None,
     epoch: Annotated[
         str | None,
         typer.Option(
             "--epoch",
             metavar="TEXT",
-            help="Which run of that publisher this is; the same one again recognises what was published.",
+            help="Which run of that publisher this is; with the same one, repetitions are recognised.",
         ),
     ] = None,
     secret: Annotated[
@@ -96,7 +96,7 @@ def publish(
             "--secret",
             metavar="TEXT",
             envvar="BRAID_SECRET",
-            help="Keeps --publisher with --epoch from other anonymous clients.",
+            help="Keeps other anonymous clients from using --publisher with --epoch.",
         ),
     ] = None,
     *,
@@ -106,10 +106,10 @@ def publish(
 
     Each line is an object of attributes; nested objects become dotted names: {"a": {"b": 1}} has the
     attribute a.b. At a line that cannot be published the command stops with exit code 2 and names the line;
-    everything before it has been published then.
+    everything before it has been published.
 
-    With --publisher and --epoch the same lines can be published again after a failure: what the broker has
-    already is discarded, and counted.
+    With --publisher and --epoch the same lines can be published again after a failure: what the broker
+    already has is discarded and counted.
     """
     from braid.runtime.connecting import connect_sync
 
@@ -209,10 +209,11 @@ def subscribe(
     filter_text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, an SQL condition.")],
     broker: Brokers = BROKER_DEFAULT,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many publications.")
+        int | None,
+        typer.Option("--count", "-n", min=1, metavar="N", help="End after this many publications."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", min=0.0, metavar="SECONDS", help="End after so much time.")
+        float | None, typer.Option("--for", min=0.0, metavar="SECONDS", help="End after this time.")
     ] = None,
     meta: Annotated[
         bool, typer.Option("--meta", help="Also print id, publisher, sequence, time, body and content type.")
@@ -220,14 +221,16 @@ def subscribe(
     durable: Annotated[
         str | None,
         typer.Option(
-            "--durable", metavar="NAME", help="The broker collects under this name while there is no reader."
+            "--durable",
+            metavar="NAME",
+            help="The broker collects publications under this name while there is no reader.",
         ),
     ] = None,
     takeover: Annotated[
         bool,
         typer.Option(
             "--takeover",
-            help="If another program reads --durable, it is to stop.",
+            help="Take --durable over from another program that is reading it.",
         ),
     ] = False,
     secret: Annotated[
@@ -236,7 +239,7 @@ def subscribe(
             "--secret",
             metavar="TEXT",
             envvar="BRAID_SECRET",
-            help="Opens --durable where you are anonymous; by default made from a key of this user.",
+            help="Opens --durable for an anonymous client; by default made from a key of this user.",
         ),
     ] = None,
     copies: Annotated[
@@ -247,12 +250,13 @@ def subscribe(
     ] = 0,
     when_full: Annotated[
         _WhenFull | None,
-        typer.Option("--when-full", help="What happens when more arrives than is printed."),
+        typer.Option("--when-full", help="What happens when more arrives than can be printed."),
     ] = None,
     partial: Annotated[
         bool,
         typer.Option(
-            "--partial", help="Begin although links of the network are down; what they keep away is missed."
+            "--partial",
+            help="Begin even though links of the network are down; what lies behind them is missed.",
         ),
     ] = False,
     *,
@@ -260,12 +264,12 @@ def subscribe(
 ) -> None:
     r"""Print publications that satisfy FILTER, one JSON object a line, as they arrive.
 
-    Standard output has nothing else on it. With --meta a line is {"id": ..., "publisher": ...,
+    Nothing else is written to standard output. With --meta a line is {"id": ..., "publisher": ...,
     "sequence": ..., "time": microseconds, "attributes": {...}, "body": ..., "content_type": ...}; a body that
     is not text is given as body_base64. With --durable, what was printed is acknowledged, so the next run
     goes on after it, and --meta adds the offset.
 
-    Ends with Ctrl-C, --count or --for. Exit code 1: --for was over before --count was reached.
+    Ends with Ctrl-C, --count or --for. Exit code 1: the time of --for was over before --count was reached.
     """
     from braid.language import Filter
 

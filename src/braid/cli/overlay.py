@@ -25,7 +25,7 @@ ComesBack = Annotated[
     typer.Option(
         "--protocol",
         metavar="NAME",
-        help="How what has no receipt comes back meanwhile: basic, synchronous, incremental or immediate.",
+        help="How what has no receipt is sent again: basic, synchronous, incremental or immediate.",
     ),
 ]
 
@@ -90,10 +90,10 @@ def append(
     *,
     door: Door,
 ) -> None:
-    """Hang a running broker that has no links on another one, and wait until the link is up.
+    """Link a running broker that has no links to another one, and wait until the link is up.
 
-    A broker with a data directory remembers it over restarts; for one without, name the neighbour in its
-    configuration too.
+    A broker with a data directory remembers the link across restarts; for one without, name the neighbour in
+    its configuration, too.
     """
     from braid.cli.overlay_crawl import append_broker
 
@@ -110,7 +110,7 @@ def detach(
 ) -> None:
     """Take an outer broker without subscribers off the network; it goes on running alone.
 
-    A broker that lies between others, or that has subscribers of its own, says no.
+    A broker that lies between others, or that has subscribers of its own, refuses.
     """
     from braid.cli.overlay_crawl import ask
 
@@ -130,7 +130,7 @@ def forget(
 ) -> None:
     """Have a broker give up a neighbour that is gone for good, and drop what it keeps for it.
 
-    Until then acknowledged publications wait for that neighbour, and in the end their publishers too.
+    Until then acknowledged publications wait for that neighbour, and in the end their publishers wait, too.
     """
     from braid.cli.overlay_crawl import ask
 
@@ -158,10 +158,10 @@ def replicate(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="ID", help="A neighbour that is gone as well; repeatable."),
+        typer.Option("--without", metavar="ID", help="A neighbour that is gone, too; repeatable."),
     ] = None,
     within: Annotated[
-        float, typer.Option("--within", min=0.1, metavar="SECONDS", help="How long it may take.")
+        float, typer.Option("--within", min=0.1, metavar="SECONDS", help="How long this may take.")
     ] = 60.0,
     protocol: ComesBack = "synchronous",
     *,
@@ -208,7 +208,9 @@ def guard(
     ] = None,
     standbys: Annotated[
         list[str] | None,
-        typer.Option("--standby", metavar="ADDRESS", help="A process that waits for a place; repeatable."),
+        typer.Option(
+            "--standby", metavar="ADDRESS", help="A standby process that waits to take a place; repeatable."
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -220,18 +222,25 @@ def guard(
     ] = "",
     patience: Annotated[
         float,
-        typer.Option("--patience", min=0.1, metavar="SECONDS", help="Absences that count are longer."),
+        typer.Option(
+            "--patience",
+            min=0.1,
+            metavar="SECONDS",
+            help="How long a broker must be gone before it is replaced.",
+        ),
     ] = 10.0,
     suspicion: Annotated[
         float,
-        typer.Option("--suspicion", min=0.1, help="3: replaced once one absence in 1,000 was longer before."),
+        typer.Option(
+            "--suspicion", min=0.1, help="How unusual an absence must be; 3: longer than 999 in 1,000 before."
+        ),
     ] = 3.0,
     interval: Annotated[
         float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two looks.")
     ] = 1.0,
     count: Annotated[
         int,
-        typer.Option("--count", "-n", min=0, metavar="N", help="End after so many; 0: never."),
+        typer.Option("--count", "-n", min=0, metavar="N", help="End after this many; 0: never."),
     ] = 0,
     protocol: ComesBack = "synchronous",
     *,
@@ -270,8 +279,8 @@ def reload(
 ) -> None:
     """Have a broker read its access file, certificates and revocation lists again, as SIGHUP does.
 
-    If something is wrong with them, nothing changes, and what is wrong is said. Clients
-    that were let in by what no longer counts are sent away.
+    If something is wrong with them, nothing changes, and the answer says what is wrong. Clients
+    that would no longer be let in are sent away.
     """
     from braid.cli.overlay_crawl import ask
 
@@ -290,7 +299,7 @@ def reload(
 @with_door(10.0)
 def strategy(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="S0, S1, S2, SH or SB; left out, nothing changes.")
+        str | None, typer.Argument(metavar="[NAME]", help="S0, S1, S2, SH or SB. Left out: only show it.")
     ] = None,
     broker: Broker = BROKER_DEFAULT,
     everywhere: Annotated[
@@ -300,10 +309,10 @@ def strategy(
     *,
     door: Door,
 ) -> None:
-    """Say by which strategy publications are forwarded, or choose another one while traffic flows.
+    """Say which strategy forwards publications, or choose another one while traffic flows.
 
-    It holds until the broker is restarted; its configuration says what comes then. A broker that was started
-    with --delta 1, which is the default with S0, can only do S0.
+    It holds until the broker is restarted; its configuration says what applies then. A broker that was
+    started with --delta 1, which is the default with S0, can only do S0.
 
     Exit code 1: some broker could not be reached, or said no.
     """
@@ -336,9 +345,7 @@ def strategy(
 def topology(
     policy: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[POLICY]", help="static, lmst, lmit, ci or exact; left out, nothing changes."
-        ),
+        typer.Argument(metavar="[POLICY]", help="static, lmst, lmit, ci or exact. Left out: only show it."),
     ] = None,
     broker: Broker = BROKER_DEFAULT,
     everywhere: Annotated[
@@ -348,7 +355,7 @@ def topology(
     *,
     door: Door,
 ) -> None:
-    """Say by which policy brokers look for a better tree, or choose another one while traffic flows.
+    """Say which policy brokers use to look for a better tree, or choose another one while traffic flows.
 
     Brokers exchange links by themselves with every policy but static. It holds until the broker is restarted;
     its configuration says what comes then. All brokers should have the same.
@@ -386,7 +393,7 @@ def top(
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two looks.")
     ] = 2.0,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after so many looks.")
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="End after this many looks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per look.")] = False,
     *,

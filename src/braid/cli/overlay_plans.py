@@ -30,7 +30,7 @@ WHOLE_S_MAX: Final = 30.0
 
 _BY = Annotated[
     str,
-    typer.Option("--by", metavar="PROTOCOL", help="How the brokers do a SHIFT; by itself as they see fit."),
+    typer.Option("--by", metavar="PROTOCOL", help="How the brokers do a SHIFT; left out, as they see fit."),
 ]
 _STEP_S = Annotated[
     float,
@@ -49,12 +49,14 @@ def plan(
     ] = None,
     degree_max: Annotated[
         int | None,
-        typer.Option("--degree-max", min=2, metavar="N", help="Links that no broker exceeds at any step."),
+        typer.Option("--degree-max", min=2, metavar="N", help="Links that a broker may have at any step."),
     ] = None,
     keep_near: Annotated[
         list[str] | None,
         typer.Option(
-            "--keep-near", metavar="A,B,HOPS", help="At no step are A and B further apart. May be repeated."
+            "--keep-near",
+            metavar="A,B,HOPS",
+            help="Never let A and B be further apart than this. May be repeated.",
         ),
     ] = None,
     region: Annotated[
@@ -64,7 +66,7 @@ def plan(
     *,
     door: Door,
 ) -> None:
-    """Find the steps from the network as it is to another tree, and show what they will be felt like.
+    """Find the steps from the network as it is to another tree, and show what they will cost.
 
     The tree is a JSON file: {"links": [["A", "B"], ["B", "C"]]}; braid overlay show --tree prints the one
     that is there. Brokers that only the file names are appended, others are detached. Nothing is changed.
@@ -110,7 +112,7 @@ def apply(
     *,
     door: Door,
 ) -> None:
-    """Carry out a plan on the live network, step by step; between two steps it may be left for any time.
+    """Carry out a plan on the live network, step by step; it may rest for any time between two steps.
 
     It is refused unless the network is where the plan starts. Ctrl-C finishes the steps that are under way
     and stops there, and so does braid overlay progress PLAN stop. After that, or after a crash of this
@@ -130,11 +132,14 @@ def apply(
 def progress(
     file: _PLAN,
     word: Annotated[
-        str, typer.Argument(metavar="[pause|resume|stop]", help="What it shall do; left out, nothing.")
+        str,
+        typer.Argument(
+            metavar="[pause|resume|stop]", help="What it should do. Left out: only show how far it is."
+        ),
     ] = "",
     as_json: _JSON = False,
 ) -> None:
-    """Say how far the run of a plan on this machine is, or have it pause, go on or stop between two steps."""
+    """Say how far a plan on this machine has got, or have it pause, go on or stop between two steps."""
     from braid.cli.overlay_apply import read_progress, wish
 
     if word:
@@ -159,7 +164,7 @@ def shift(
     *,
     door: Door,
 ) -> None:
-    """Hang a broker on a neighbour of its neighbour while publications flow; nothing is lost or reordered."""
+    """Link a broker to a neighbour of its neighbour while publications flow; nothing is lost or reordered."""
     from braid.reconfiguration import Shift
 
     _apply_at_once(lambda tree: [Shift(moving, old, new)], _Way(broker, door, by, step_timeout))
@@ -169,7 +174,9 @@ def shift(
 def move(
     moving: Annotated[str, typer.Argument(metavar="ID", help="The broker that moves, with all behind it.")],
     old: Annotated[str, typer.Option("--from", metavar="ID", help="The neighbour that it leaves.")],
-    new: Annotated[str, typer.Option("--to", metavar="ID", help="Its new neighbour, anywhere else.")],
+    new: Annotated[
+        str, typer.Option("--to", metavar="ID", help="Its new neighbour, anywhere in the network.")
+    ],
     broker: Broker = BROKER_DEFAULT,
     by: Annotated[
         str,
@@ -183,7 +190,7 @@ def move(
     *,
     door: Door,
 ) -> None:
-    """Hang a broker on any other one while publications flow.
+    """Link a broker to any other one instead, while publications flow.
 
     By one SHIFT for each link between the two, each of which pauses three brokers; or by a delta-move, which
     pauses nobody and sends what is for the broker that moves both ways for a while.
@@ -215,7 +222,7 @@ def drain(
 ) -> None:
     """Rewire the network around a broker, so that it can be stopped, patched and started again.
 
-    It keeps one link, its clients and its logs: what comes for them while it is down waits at that neighbour.
+    It keeps one link, its clients and its logs: what comes for them meanwhile waits at that neighbour.
     All other links lead around it. The plan is kept in a file, and braid overlay apply PLAN --undo puts
     everything back.
     """

@@ -87,17 +87,20 @@ def run(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option("--schema", metavar="FILE", help="What all peers know of attributes, as JSON."),
+        typer.Option("--schema", metavar="FILE", help="The attributes that all peers know, as JSON."),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Shows other peers who this one is."
+            "--token", envvar="BRAID_TOKEN", metavar="TOKEN", help="Proves to other peers who this one is."
         ),
     ] = None,
     config: ConfigFile = None,
     access: Annotated[
-        Path | None, typer.Option("--access", metavar="FILE", help="Who may be a client or a peer, in TOML.")
+        Path | None,
+        typer.Option(
+            "--access", metavar="FILE", help="The file that says who may be a client or a peer, in TOML."
+        ),
     ] = None,
     certificate: Certificate = None,
     key: Key = None,
@@ -166,13 +169,13 @@ def run(
 @with_door(3.0, "How long the peer may take to answer.")
 def status(
     address: Annotated[
-        str, typer.Option("--peer", metavar="HOST:PORT", envvar="BRAID_PEER", help="Which peer.")
+        str, typer.Option("--peer", metavar="HOST:PORT", envvar="BRAID_PEER", help="The peer to ask.")
     ] = "127.0.0.1:7000",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     *,
     door: Door,
 ) -> None:
-    """Show what a peer, or a gateway, says of itself: its place, its neighbours and what it has done.
+    """Show what a peer, or a gateway, reports about itself: its place, its neighbours and what it has done.
 
     Exit code 1: it has no place among the peers.
     """

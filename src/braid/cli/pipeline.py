@@ -19,7 +19,7 @@ __all__ = ["pipeline"]
 
 pipeline = typer.Typer(
     help="Spark jobs: make workloads, compute metrics over traces, join publications with filters, propose "
-    "better trees, keep current what a network does. Without Spark: archives of logs, traces in few files.",
+    "better trees, show what a network is doing now. Without Spark: archive logs, merge the files of traces.",
     epilog=examples(
         *pipeline_workload.EXAMPLES,
         *pipeline_metrics.EXAMPLES,

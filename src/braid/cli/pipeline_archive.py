@@ -32,34 +32,40 @@ def archive(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="DIR", help="A folder of Parquet files; with --table, what says how far it is."
+            "--to", metavar="DIR", help="A folder for Parquet files; with --table, where progress is kept."
         ),
     ],
     every: Annotated[
         float | None,
-        typer.Option("--every", min=0.1, metavar="SECONDS", help="Go on, so often. \\[default: once]"),
+        typer.Option(
+            "--every", min=0.1, metavar="SECONDS", help="Repeat at this interval. \\[default: once]"
+        ),
     ] = None,
     table: Annotated[
         str | None, typer.Option("--table", metavar="NAME", help="A table of Spark's catalog instead.")
     ] = None,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="Of the table: parquet, or what the catalog knows."),
+        typer.Option("--format", metavar="FORMAT", help="The format of the table: parquet, or what the catalog knows."),
     ] = "parquet",
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="SQL", help="Of the table. \\[default: from a sample of the log]"),
+        typer.Option(
+            "--columns", metavar="SQL", help="The columns of the table. \\[default: from a sample of the log]"
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--setting", metavar="NAME=VALUE", help="Of Spark, such as its catalogs; repeatable."),
+        typer.Option(
+            "--setting", metavar="NAME=VALUE", help="A setting of Spark, such as a catalog; repeatable."
+        ),
     ] = None,
     master: MasterOption = None,
     broker: Broker = BROKER_DEFAULT,
     *,
     door: Door,
 ) -> None:
-    """Keep what a log has, and let the log go of it; needs no Spark, unless it is a table of its catalog.
+    """Copy the rows of a log to an archive, then trim the log. Needs Spark only with --table.
 
     The folder is read back by `braid.history` and by whatever reads Parquet. Its files are merged, so that
     they stay few. With --table, rows go to a table of Spark's catalog with typed columns, a partition a day.

@@ -20,14 +20,16 @@ def compact(
     ],
     every: Annotated[
         float | None,
-        typer.Option("--every", min=0.1, metavar="SECONDS", help="Go on, so often. \\[default: once]"),
+        typer.Option(
+            "--every", min=0.1, metavar="SECONDS", help="Repeat at this interval. \\[default: once]"
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document for each time.")] = False,
 ) -> None:
     """Merge the many small files of a trace; needs no Spark.
 
     A broker leaves up to 1,440 files of each table a day; merged, they are a dozen or two. Files that were
-    merged are removed the next time, for those who are just reading them.
+    merged are removed the next time, so that readers can finish with them.
     """
     from braid.pipeline.places import require_here
     from braid.trace import compact as compacted

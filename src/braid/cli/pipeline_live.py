@@ -25,13 +25,13 @@ def live(
         str, typer.Argument(metavar="TRACE_DIR", help="The trace that brokers are writing.")
     ],
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder of the table.")],
-    period: Annotated[str, typer.Option("--period", metavar="TIME", help="What a row is about.")] = "10s",
+    period: Annotated[str, typer.Option("--period", metavar="TIME", help="What a row stands for.")] = "10s",
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look.")] = "5s",
     keep: Annotated[str, typer.Option("--keep", metavar="TIME", help="How long rows stay.")] = "1h",
     late: Annotated[
-        str, typer.Option("--late", metavar="TIME", help="How late rows of a trace may come.")
+        str, typer.Option("--late", metavar="TIME", help="How late rows of a trace may arrive.")
     ] = "2min",
-    once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, and end.")] = False,
     master: MasterOption = None,
     ship: ShipOption = False,
 ) -> None:

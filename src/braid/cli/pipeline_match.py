@@ -40,7 +40,7 @@ def match_tables(
             "--publications", metavar="PATH", help="Parquet, JSON lines or CSV, a file or a folder."
         ),
     ],
-    filters: Annotated[str, typer.Option("--filters", metavar="PATH", help="The same, with id and filter.")],
+    filters: Annotated[str, typer.Option("--filters", metavar="PATH", help="Rows with this id and filter.")],
     how: Annotated[str, typer.Option("--how", help="counts, destinations or pairs.")] = "counts",
     out: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def match_tables(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON; needs --out.")] = False,
 ) -> None:
-    """Which filters does each publication satisfy, for tables of any size.
+    """Find the filters that each publication satisfies, for tables of any size.
 
     A filter that cannot be read is named with its id and the position in its text.
     """

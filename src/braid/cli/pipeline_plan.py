@@ -41,14 +41,19 @@ def plan(
     link_costs: Annotated[
         Path | None,
         typer.Option(
-            "--link-costs", metavar="CSV", help="source,target,cost; inf for links that must not be."
+            "--link-costs",
+            metavar="CSV",
+            help="A file with lines of: source,target,cost; inf for links that must not be.",
         ),
     ] = None,
     broker_costs: Annotated[
-        Path | None, typer.Option("--broker-costs", metavar="CSV", help="broker,cost of a message there.")
+        Path | None,
+        typer.Option(
+            "--broker-costs", metavar="CSV", help="A file with lines of: broker,cost of a message there."
+        ),
     ] = None,
     degree_max: Annotated[
-        int, typer.Option("--degree-max", min=0, help="Links of a broker, at most; 0 for no bound.")
+        int, typer.Option("--degree-max", min=0, help="Links a broker may have; 0: any number.")
     ] = 0,
     starts: Annotated[
         int, typer.Option("--starts", min=1, max=10_000, help="Searches, each a Spark task.")
@@ -58,12 +63,17 @@ def plan(
     ] = 6,
     run: Annotated[str | None, typer.Option("--run", help="Which run of a sweep.")] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Only what was published from then on: 4min.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Only what was published from then on, such as 4min."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="And before that.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only what was published before then.")
+    ] = None,
     last: Annotated[
         str | None,
-        typer.Option("--last", metavar="TIME", help="Only the last so long of a live network: 10min."),
+        typer.Option(
+            "--last", metavar="TIME", help="Only the last part of a live network's trace, such as 10min."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     master: MasterOption = None,

@@ -48,7 +48,7 @@ def workload(
     """Make a workload as Parquet tables: brokers, subscriptions and publications.
 
     Spark makes the rows; whatever the number of its tasks, the same seed and parameters give the same rows.
-    A directory that holds this very workload already is left as it is.
+    A directory that already holds this very workload is left as it is.
     """
     from braid import workloads
 

@@ -84,14 +84,16 @@ def dashboard(
     ] = True,
     live: Annotated[
         Path | None,
-        typer.Option("--live", metavar="DIR", help="Show what braid pipeline live keeps current there."),
+        typer.Option(
+            "--live", metavar="DIR", help="Also show the figures that braid pipeline live keeps there."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Say where it serves as one JSON line on standard output.")
     ] = False,
     until_input_ends: Annotated[
         bool,
-        typer.Option("--until-input-ends", help="End when standard input does, as a child process should."),
+        typer.Option("--until-input-ends", help="End when standard input ends, as a child process should."),
     ] = False,
     *,
     door: Door,

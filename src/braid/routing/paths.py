@@ -73,7 +73,7 @@ class ForwardingStrategy:
     paths: Paths
     """From the links that stand for the matching anchors, as bits, to those that get a copy."""
     delta: int = 4
-    """How many links far a broker sees if nothing else is said; at least 2."""
+    """Up to how many links away a broker knows others, unless it is told otherwise; at least 2."""
 
     def checked(self, name: str) -> Paths:
         """The same paths, each answer held against what brokers rely on.

@@ -311,7 +311,7 @@ class Client:
             queue_size: publications that may wait for the subscriber.
             on_error: instead of the client's own handler.
             durable: the name of a log at the broker that collects publications also while it is not read.
-            takeover: if another client reads the log, it is to stop. Without this, this one is refused.
+            takeover: take the log over from another client that reads it. Without this, this one is refused.
             secret: opens the log, where this client is anonymous; made from a key of this user if left out.
             copies: with 1 a neighbour of the broker keeps the rows, too, so that the log outlives its disk.
             partial: do not wait for links that are down; `subscription.missing` names what is not covered.
