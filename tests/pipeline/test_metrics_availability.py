@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 # R replaces a broker between P, where publications enter, and the neighbours B and C with subscribers.
 PHASES = [
-    (1_000, "replicate", "1", "started", "R", ""),
+    (1_000, "replicate", "1", "granted", "B", "R"),
     (1_100, "replicate", "1", "state requested", "R", ""),
     (1_150, "replicate", "1", "state requested", "R", ""),
-    (1_200, "replicate", "1", "connection requested", "B", "R"),
-    (1_250, "replicate", "1", "connection requested", "C", "R"),
+    (1_200, "replicate", "1", "connection requested", "B", "F"),
+    (1_250, "replicate", "1", "connection requested", "C", "F"),
     (1_400, "replicate", "1", "state received", "R", ""),
     (1_900, "replicate", "1", "state received", "R", ""),
     (1_500, "replicate", "1", "something else", "R", ""),
     (2_000, "replicate", "1", "finished", "R", ""),
-    (5_000, "shift", "2", "started", "A", ""),
+    (5_000, "shift", "2", "locking", "A", ""),
     (5_300, "shift", "2", "aborted", "A", ""),
-    (6_000, "shift", "3", "started", "A", ""),
+    (6_000, "shift", "3", "locking", "A", ""),
 ]
 
 

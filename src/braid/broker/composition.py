@@ -44,6 +44,7 @@ from braid.broker.publications import Publications
 from braid.broker.reachability import Reachability
 from braid.broker.refuges import Refuges
 from braid.broker.replacements import Replacements
+from braid.broker.replica_progress import ReplicaProgress
 from braid.broker.reports import Reports, overlay_of, statistics_of
 from braid.broker.resumptions import Resumptions
 from braid.broker.settings import OVERTAKING_MAX
@@ -111,6 +112,7 @@ class Composition:
         "reconfigurations",
         "refuges",
         "replacements",
+        "replica_progress",
         "reports",
         "resumptions",
         "settings",
@@ -273,6 +275,7 @@ class Composition:
             complete=self.completeness.tell,
         )
         self.acquaintances = Acquaintances(self.identities, self.dialling, self.durables.keep)
+        self.replica_progress = ReplicaProgress(turn, self.standing)
         self.replacements = Replacements(
             turn,
             self.connections,
@@ -286,6 +289,7 @@ class Composition:
             when_safe=lambda client, answer: self.durables.work.when_safe(Answer(client, answer)),
             close=self.handshake.close,
             broken=self.endings.broken,
+            given=self.replica_progress.granted,
         )
         self.delegated = DelegatedCopies(turn, self.links, self.mesh, self.discards, seen)
         self.publish = Publications(

@@ -61,11 +61,13 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
         lambda broker, event: broker.subscriptions.synchronise(event),
         lambda broker, event: broker.reconfigurations.link_begun(event),
         lambda broker, event: broker.replacements.link_begun(event),
+        lambda broker, event: broker.replica_progress.link_begun(event),
         lambda broker, event: broker.resumptions.link_begun(event),
     ),
     told.NameTaken: (lambda broker, event: broker.replacements.name_taken(event),),
     told.LinkOpening: (
         lambda broker, event: broker.resumptions.opening(event),
+        lambda broker, event: broker.replica_progress.opening(event),
         lambda broker, event: broker.subscriptions.drop_stale(event),
         lambda broker, event: broker.maps.complete(event),
     ),
@@ -74,6 +76,7 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
     told.TrackLost: (lambda broker, event: broker.links.track_lost(event),),
     told.LinkRemoved: (
         lambda broker, event: broker.resumptions.link_removed(event),
+        lambda broker, event: broker.replica_progress.link_removed(event),
         lambda broker, event: broker.subscriptions.remove_link(event),
         lambda broker, event: broker.maps.lose(event),
         lambda broker, event: broker.link_states.changed(event),

@@ -28,7 +28,7 @@ from braid.broker.operations import Changing, Ended
 from braid.broker.parties import Link
 from braid.errors import RequestRefusedError
 from braid.protocol.codec import Frame
-from braid.protocol.effects import Close, Neighbours, Send
+from braid.protocol.effects import Close, Neighbours, Progress, Send
 from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Refused, SyncBegin, Welcome
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ class MovableLinks(Links):
     ) -> Link:
         """The broker that moves comes for its new link, which is not decided yet."""
         self._forget_joining(hello.name)
+        operation = self._changing.current
+        if operation is not None:
+            requested = Progress(operation.kind, operation.id, "connection requested", hello.name)
+            self._turn.effect(requested)
         link = self._meet(hello.name, hello.address, hello, self._new_session())
         link.dialled = False
         link.behind = frozenset({hello.name, *hello.brokers})

@@ -63,6 +63,7 @@ class Replacements:
         when_safe: answers a client once what was asked of the store is done.
         close: lets nobody new in.
         broken: ends a connection, with a code and the reason.
+        given: told when another process has been given the name of a neighbour.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Replacements:
         when_safe: Callable[[Client, Message], None],
         close: Callable[[], None],
         broken: Callable[[int, str, str], None],
+        given: Callable[[Link], None],
     ) -> None:
         self._turn = turn
         self._settings = turn.settings
@@ -94,6 +96,7 @@ class Replacements:
         self._when_safe = when_safe
         self._close = close
         self._broken = broken
+        self._given = given
         self._refused_by: dict[str, tuple[int, str]] = {}
         """Neighbours that say that another process has our name, with its epoch, and where that is."""
         self._doubtful = False
@@ -185,6 +188,7 @@ class Replacements:
         self._identities.forget(name)
         self._identities.learn(name, key)
         self._acquaintances.keep(link)
+        self._given(link)
         self._turn.audit("warning", "a neighbour is replaced", neighbour=name, address=address, epoch=epoch)
 
     def require_current(self, connection: int, name: str, greeting: Hello | Welcome) -> None:

@@ -3,15 +3,15 @@
 The availability paper, section II-B and the set-up of its evaluation: operation time (OT), replication time
 (RT), publication delivery resumption delay (PDRD) and last message processed time (LMPT).
 
-The metrics read these rows of `reconfiguration`; others are ignored.
+The metrics read these rows of `reconfiguration`, which brokers write; of the others only the first of an
+operation counts, which is its beginning.
 
 | `phase` | `broker` | `detail` | says |
 |---|---|---|---|
-| `started` | who triggered it | | the operation begins |
-| `finished` or `aborted` | who knows it first | | the operation has ended |
-| `state requested` | the replica | | it sends advertisement forwarding requests to its neighbours |
-| `state received` | the replica | | it has all subscriptions of its neighbours |
-| `connection requested` | a neighbour | the shifting or replica broker | it got its request to connect |
+| `finished` or `aborted` | each that took part | | the operation has ended there |
+| `state requested` | the replica | the neighbour | it asks a neighbour for all that it knows |
+| `state received` | the replica | the neighbour | it knows all that is wanted behind that neighbour |
+| `connection requested` | a neighbour | the shifting or replaced broker | it got the request to connect |
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ __all__ = [
     "ABORTED",
     "CONNECTION_REQUESTED",
     "FINISHED",
-    "STARTED",
     "STATE_RECEIVED",
     "STATE_REQUESTED",
     "disruption",
@@ -38,7 +37,6 @@ __all__ = [
     "resumption",
 ]
 
-STARTED = "started"
 FINISHED = "finished"
 ABORTED = "aborted"
 STATE_REQUESTED = "state requested"
@@ -54,7 +52,8 @@ def operation_time(
     """How long each operation took, from its trigger to its end.
 
     Availability paper, evaluation: "OT is the duration from when a protocol is triggered to when it
-    terminates". The interval is of beginnings. An operation that has not ended has no time.
+    terminates". It is triggered when the first broker says anything of it, and over when the last one says
+    that it has ended. The interval is of beginnings. An operation that has not ended has no time.
 
     Returns:
         `run, operation, operation_id, started_at_us, operation_time_us, aborted`.
@@ -62,11 +61,10 @@ def operation_time(
     return (
         reconfiguration.groupBy(*OPERATION)
         .agg(
-            F.min(_when(STARTED)).alias("at_us"),
+            F.min("at_us").alias("at_us"),
             F.max(_when(FINISHED, ABORTED)).alias("ended_at_us"),
             F.bool_or(F.col("phase") == ABORTED).alias("aborted"),
         )
-        .where(F.col("at_us").isNotNull())
         .transform(within, from_us, to_us)
         .select(
             *OPERATION,
@@ -123,7 +121,8 @@ def resumption(
 
     A publication matches a subscriber when it was delivered to it. The subscribers are those at the neighbour
     itself. A message was pending when it was published before the operation ended; while it has not ended,
-    all are. The interval is of connection requests.
+    all are. The interval is of connection requests. A replica has the name of the broker that it replaces,
+    and a simulated one a host of another name: the new connection is that to whoever asks for state.
 
     Returns:
         `run, operation, operation_id, broker, subscriber, pdrd_us, lmpt_us`; `broker` is the neighbour. A
@@ -135,6 +134,16 @@ def resumption(
         .agg(F.min("at_us").alias("at_us"))
         .transform(within, from_us, to_us)
         .withColumnRenamed("at_us", "requested_at_us")
+    )
+    replicas = (
+        reconfiguration.where(F.col("phase") == STATE_REQUESTED)
+        .groupBy(*OPERATION)
+        .agg(F.first("broker").alias("replica"))
+    )
+    requests = (
+        requests.join(replicas, list(OPERATION), "left")
+        .withColumn("peer", F.coalesce("replica", "peer"))
+        .drop("replica")
     )
     ends = reconfiguration.groupBy(*OPERATION).agg(F.max(_when(FINISHED, ABORTED)).alias("ended_at_us"))
     arrivals = hop.select(
