@@ -29,8 +29,10 @@ from braid.pipeline.experiments.availability.fault_scenarios import (
     smallest,
 )
 from braid.pipeline.experiments.availability.held_rows import Delivery, HeldRows, Hop, Published, Subscribed
-from braid.pipeline.experiments.availability.properties import PROMISED, chunk
+from braid.pipeline.experiments.availability.properties import EXPERIMENT, PROMISED, TICK_RUNS_MIN, chunk
+from braid.pipeline.experiments.registry import Evidence, Plan
 from braid.pipeline.experiments.sweep import RunTask
+from braid.pipeline.experiments.sweep_folder import FinishedRun
 from braid.protocol import Channel
 
 if TYPE_CHECKING:
@@ -102,6 +104,49 @@ def test_a_chunk_counts_runs_by_stage_message_and_fault(tmp_path: Path) -> None:
     assert found["broken"]["weak_complete"] > 0
     shown = msgspec.convert(found["examples"]["weak_complete"]["scenario"], Scenario)
     assert "weak_complete" in run(shown).broken
+
+
+def evidence(runs: int, **broken: int) -> Evidence:
+    """What one chunk of one protocol says."""
+    summary = {
+        "runs": runs,
+        "in_flight_min": IN_FLIGHT_MIN,
+        "cases": {"open/reach/cut": runs},
+        "broken": broken,
+        "examples": {},
+    }
+    run = FinishedRun("r1", "", {"protocol": "synchronous"}, 1, summary, 1.0)
+    nothing: Any = None
+    return Evidence(nothing, Plan("quick", 1, Path()), {"r1": run}, nothing)
+
+
+def measured(found: Evidence, metric: str) -> dict[str, float]:
+    samples = EXPERIMENT.measure(found).samples
+    return {str(each.labels.get("property", "")): each.value for each in samples if each.metric == metric}
+
+
+def test_too_few_runs_say_nothing_about_a_tick_and_still_what_was_broken() -> None:
+    found = evidence(40, strong_complete=4)
+    assert measured(found, "tick") == {}
+    assert measured(found, "violations") == dict.fromkeys(PROPERTIES, 0.0) | {"strong_complete": 4.0}
+
+
+def test_enough_runs_make_ticks_and_crosses() -> None:
+    ticks = measured(evidence(TICK_RUNS_MIN, strong_complete=4), "tick")
+    assert ticks == dict.fromkeys(PROPERTIES, 1.0) | {"strong_complete": 0.0}
+
+
+def test_a_case_that_no_run_has_met_is_shown() -> None:
+    samples = EXPERIMENT.measure(evidence(40)).samples
+    cases = {
+        (each.labels["state"], each.labels["message"], each.labels["fault"]): each.value
+        for each in samples
+        if each.metric == "runs_of_case"
+    }
+    assert cases.pop(("open", "reach", "cut")) == 40
+    assert len(cases) == 3 * len(MESSAGES) * len(FAULTS) - 1
+    assert set(cases.values()) == {0.0}
+    assert [each.value for each in samples if each.metric == "cases_without_a_run"] == [len(cases)]
 
 
 def test_a_smaller_counterexample_is_one() -> None:

@@ -63,6 +63,23 @@ def test_a_long_table_shows_what_the_paper_speaks_of() -> None:
     assert lines[-1] == "59 more rows are in the file."
 
 
+def test_a_long_table_shows_what_the_experiment_is_about_as_well() -> None:
+    rows = [row("hops", 1.0 if n == 7 else None, 2.0, n=n) for n in range(60)] + [
+        row("broken", None, 3.0, n=1)
+    ]
+    lines = table_of(rows, ["broken"]).splitlines()
+    assert lines[2:4] == ["| `hops` | 7 | 1 | 2 | 2 |", "| `broken` | 1 | - | 3 | - |"]
+    assert lines[-1] == "59 more rows are in the file."
+
+
+def test_a_page_says_what_a_reader_of_the_figures_should_know() -> None:
+    pages = {paper: (ROOT / "docs" / "results" / f"{paper}.md").read_text() for paper in papers()}
+    for experiment in registered().values():
+        if f"`{experiment.full_name}`, at" in pages[experiment.paper]:
+            for note in experiment.notes:
+                assert f"- {note}" in pages[experiment.paper], experiment.full_name
+
+
 def test_every_stored_file_of_rows_belongs_to_an_experiment() -> None:
     known = {
         rows_file(Path(), experiment, scale).name

@@ -107,6 +107,8 @@ class Experiment:
     paper_values: Sequence[PaperValue] = ()
     seeds: Mapping[Scale, int] = field(default_factory=lambda: {"quick": 2, "paper": 5})
     prepare: Callable[[SparkSession, Plan, Sequence[Point]], None] | None = None
+    shown: Sequence[str] = ()
+    """Metrics that its page shows in any case, also where there are more rows than fit."""
     notes: Sequence[str] = ()
     """What a reader of the figures should know in any case."""
     differences: Mapping[str, str] = field(default_factory=dict)

@@ -20,13 +20,14 @@ from braid.pipeline.experiments.registry import SCALES, papers, registered
 from braid.pipeline.experiments.rows import common_labels, plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from braid.pipeline.experiments.registry import Experiment, Scale
 
 __all__ = ["main", "page_of", "rows_file", "table_of", "write_pages"]
 
-# A table with more rows shows those that the paper has a value for, and says where the others are.
+# A table with more rows shows those that the paper has a value for, and what an experiment is about, and says
+# where the others are.
 ROWS_MAX = 40
 # Nothing to say.
 _DASH = "-"
@@ -68,6 +69,8 @@ def page_of(name: str, title: str, experiments: Iterable[Experiment], folder: Pa
                 tables.append(_section(experiment, scale, path))
         if tables:
             parts += [f"## {experiment.title}", *tables]
+            if experiment.notes:
+                parts.append("\n".join(f"- {note}" for note in experiment.notes))
         else:
             missing.append(f"`{experiment.full_name}`")
     if missing:
@@ -88,15 +91,21 @@ def _section(experiment: Experiment, scale: Scale, path: Path) -> str:
     notes = sorted({str(row["note"]) for row in rows if row.get("note")})
     if notes:
         text += " Note: " + "; ".join(notes) + "."
-    return f"{text}\n\n{table_of(rows)}"
+    return f"{text}\n\n{table_of(rows, experiment.shown)}"
 
 
-def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as a table; labels that are the same everywhere come before it."""
+def table_of(rows: Sequence[dict[str, Any]], always: Collection[str] = ()) -> str:
+    """Rows as a table, or some of them if there are too many; labels that are alike in all come before it.
+
+    Args:
+        rows: of one experiment.
+        always: metrics that are among those that are shown.
+    """
     shown = rows
     left_out = ""
     if len(rows) > ROWS_MAX:
-        shown = [row for row in rows if row["paper_value"] is not None] or rows[:ROWS_MAX]
+        chosen = [row for row in rows if row["paper_value"] is not None or row["metric"] in always]
+        shown = chosen or rows[:ROWS_MAX]
         left_out = f"\n\n{len(rows) - len(shown)} more rows are in the file."
     names = list(dict.fromkeys(name for row in shown for name in row["labels"]))
     alike = common_labels([row["labels"] for row in shown])

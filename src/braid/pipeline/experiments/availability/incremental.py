@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections import Counter
@@ -105,7 +106,7 @@ def rewire_point(task: RunTask) -> dict[str, Any]:
 
 async def _rewire(task: RunTask, folder: Path) -> dict[str, Any]:
     settings = task.settings
-    length = settings["path_length"]
+    length, load = settings["path_length"], os.getloadavg()[0]
     filters = _filters(task.seed, length, settings)
     async with RealPath(length, filters, folder, rate=settings["rate"]) as network:
         names = network.names
@@ -142,7 +143,7 @@ async def _rewire(task: RunTask, folder: Path) -> dict[str, Any]:
     streams = list(network.streams.values())
     return {
         name: felt(streams, network.published_at_s, plans, quiet_s)
-        | {"entries_moved": moved[name] / counts[name]}
+        | {"entries_moved": moved[name] / counts[name], "load_average": load}
         for name, plans in done.items()
     }
 
@@ -228,6 +229,7 @@ METRICS: Final = (
     "ordering_degree",
     "entries_moved",
     "broker_cpu_ms",
+    "load_average",
     "lost",
     "doubled",
 )
@@ -327,6 +329,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     seeds={"quick": 1, "paper": 3},
+    shown=("pause_ms", "pdrd_ms", "operation_time_ms", "precopy_share", "slope_vs_path_length"),
     notes=(
         "pause_ms is the longest gap between deliveries during an operation and 0.3 s after it, at any "
         "reader behind the link that changes, minus the longest in equal times before the first operation.",
@@ -339,7 +342,8 @@ EXPERIMENT = Experiment(
         "measured on its own: the new link begins like any other, both "
         "ends say all that they know, so that with a fixed number of subscriptions per broker a SHIFT grows "
         "with the path, too, and all brokers share the processors of one machine.",
-        "Wall times of processes on one machine depend on what else it does; broker_cpu_ms is beside them.",
+        "Wall times of processes on one machine depend on what else it does; broker_cpu_ms is beside them, "
+        "and load_average is what the machine had to do for others when the run began.",
     ),
     differences={
         "pdrd_ms": "The paper's brokers are Java processes of 2009 on machines of their own, and its SHIFT "

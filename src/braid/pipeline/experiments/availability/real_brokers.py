@@ -64,9 +64,10 @@ class RealBrokers:
     Args:
         folder: for their logs and the directory of brokers.
         configuration: what their configuration file says.
+        directory: whether they share a directory of brokers, which knows the address of each for a lease.
     """
 
-    def __init__(self, folder: Path, configuration: str = "") -> None:
+    def __init__(self, folder: Path, configuration: str = "", *, directory: bool = True) -> None:
         self.streams: dict[tuple[str, str], Stream] = {}
         """By writer and reader."""
         self.published_at_s: dict[str, list[float]] = {}
@@ -74,10 +75,12 @@ class RealBrokers:
         self._folder = folder
         self._configuration = folder / "broker.toml"
         self._configuration.write_text(configuration)
+        self._directory = ("--directory", str(folder / "brokers.db")) if directory else ()
         self._stack = AsyncExitStack()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._addresses: dict[str, str] = {}
         self._operators: dict[str, Client] = {}
+        self._clients: list[Client] = []
         self._writing: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -98,7 +101,7 @@ class RealBrokers:
     # Clients.
 
     async def _client(self, name: str, role: str) -> Client:
-        return await self._stack.enter_async_context(
+        client = await self._stack.enter_async_context(
             connect(
                 self._addresses[name],
                 name=f"{role}-{name}",
@@ -106,17 +109,22 @@ class RealBrokers:
                 request_timeout_s=REQUEST_S_MAX,
             )
         )
+        self._clients.append(client)
+        return client
 
     async def _operate(self, name: str) -> Client:
         """A client that asks a broker for this and that."""
         client = self._operators[name] = await self._client(name, "operator")
         return client
 
-    async def _load(self, name: str, filters: Sequence[str]) -> None:
-        """Subscribe to what fills the tables; it is not read."""
+    async def _load(
+        self, name: str, filters: Sequence[str], handlers: Sequence[Callable[[Publication], None]] = ()
+    ) -> None:
+        """Subscribe to what fills the tables; without handlers it is not read."""
         loader = await self._client(name, "loader")
-        for at in range(0, len(filters), TOGETHER):
-            await asyncio.gather(*(loader.subscribe(text, _ignore) for text in filters[at : at + TOGETHER]))
+        wanted = list(zip(filters, handlers or [_ignore] * len(filters), strict=True))
+        for at in range(0, len(wanted), TOGETHER):
+            await asyncio.gather(*(loader.subscribe(*each) for each in wanted[at : at + TOGETHER]))
 
     # Brokers.
 
@@ -131,7 +139,7 @@ class RealBrokers:
                 [
                     *(sys.executable, "-c", "from braid.cli import main; main()", "broker"),
                     *("--id", name, "--listen", "127.0.0.1:0"),
-                    *("--directory", str(self._folder / "brokers.db")),
+                    *self._directory,
                     *("--config", str(self._configuration)),
                     *options,
                 ],
