@@ -7,12 +7,15 @@ told A of the one alone, and the replica tells it of the other first.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from braid.broker.identities import granted_key
 from braid.broker.resumptions import BASIC, IMMEDIATE, INCREMENTAL, RESUMPTIONS, SYNCHRONOUS
 from braid.protocol.log import KeepStanding
 from braid.protocol.messages import Ask, Done, Subscribe
+from braid.routing import RoutingTables
 from tests.broker.wire import Network, WireClient
 
 KEY = "the secret of the replica"
@@ -149,6 +152,35 @@ def test_what_a_replica_keeps_for_late_subscriptions_is_bounded() -> None:
     assert at_c == [11, 12, *range(100, 200)]
     assert set(range(195, 200)) < set(at_b), "the latest were kept"
     assert len(at_b) < len(at_c)
+
+
+def test_what_is_kept_is_routed_again_only_where_a_new_subscription_meets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many subscriptions that come one after the other must not each cost as much as all that is kept."""
+    star = Star()
+    several = range(1, 61)
+    everything = star.network.client("reader of all", "C")
+    everything.ask(Subscribe(1, "1", "x < 0"))
+    reader = star.network.client("reader of many", "B")
+    for number in several:
+        reader.ask(Subscribe(number, f"{number}", f"x = {-number}"))
+    star.replace(INCREMENTAL)
+    for number in several:
+        star.publisher.publish({"x": -number})
+        star.network.run(us=10_000)
+    assert len(everything.values("x")) == len(several), "the replica has them and keeps them for B"
+    routed = []
+    usual = RoutingTables.wanted_behind
+
+    def counted(tables: RoutingTables, link: str, publications: Any) -> Any:
+        routed.append(link)
+        return usual(tables, link, publications)
+
+    monkeypatch.setattr(RoutingTables, "wanted_behind", counted)
+    star.release()
+    assert sorted(reader.values("x")) == sorted(-number for number in several)
+    assert len(routed) <= 5 * len(several)
 
 
 def test_nothing_is_looked_at_once_everything_is_known() -> None:

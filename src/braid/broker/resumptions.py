@@ -159,8 +159,7 @@ class Resumptions:
             if queue.repeated(messages):
                 self._turn.changed(link)
         elif self._cache:
-            for cached in self._cache:
-                self._send_cached(cached, link)
+            self._send_cached(link, messages)
 
     def arrived(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         """Publications have come and were routed while tables are being rebuilt here or next door."""
@@ -186,10 +185,23 @@ class Resumptions:
             self._cached_bytes -= oldest.batch.size
             self._turn.counters.dropped += oldest.batch.count
 
-    def _send_cached(self, cached: _Cached, link: Link) -> None:
-        """Send a neighbour the rows that it wants and has not had."""
-        if link.name == cached.source:
+    def _send_cached(self, link: Link, messages: Sequence[Subscribe]) -> None:
+        """Send a neighbour what meets subscriptions that have just come, and that it has not had.
+
+        What is kept is compared with these subscriptions only, all of it at once: they come one after the
+        other, and each comparison with all that is known would cost as much as routing everything again.
+        """
+        new = OwnMatching()
+        new.add_many(_items_of(messages))
+        kept = [each for each in self._cache if each.source != link.name]
+        if not kept or not len(new):
             return
+        for cached, met in zip(kept, _wanted_by(new)([each.batch for each in kept]), strict=True):
+            if len(met):
+                self._send_rows(cached, link)
+
+    def _send_rows(self, cached: _Cached, link: Link) -> None:
+        """Send a neighbour the rows that it wants and has not had."""
         wanted = self._tables.wanted_behind(link.name, cached.batch)
         sent = cached.sent.get(link.name)
         rows = wanted if sent is None else np.setdiff1d(wanted, sent)
@@ -227,11 +239,7 @@ class _WaitReady:
         """The replica has subscribed; returns whether something may be ready."""
         self.look_at_new()
         new = OwnMatching()
-        items = [
-            (f"{place}", filter, "")
-            for place, filter in enumerate(map(_filter_of, messages), len(self._repeated))
-            if filter is not None
-        ]
+        items = _items_of(messages, len(self._repeated))
         new.add_many(items)
         self._repeated.add_many(items)
         self._channel.choose(_wanted_by(new), 0)
@@ -242,6 +250,15 @@ class _WaitReady:
         before = self._looked_at
         self._looked_at = self._channel.choose(_wanted_by(self._repeated), before)
         return self._looked_at > before
+
+
+def _items_of(messages: Sequence[Subscribe], first: int = 0) -> list[tuple[str, Filter, str]]:
+    """What an index keeps of the filters of subscriptions, under keys that are numbers."""
+    return [
+        (f"{place}", filter, "")
+        for place, filter in enumerate(map(_filter_of, messages), first)
+        if filter is not None
+    ]
 
 
 def _filter_of(message: Subscribe) -> Filter | None:

@@ -72,10 +72,10 @@ METRICS: Final = (
     "load_average",
 )
 NOTES: Final = (
-    "pdrd_ms is the mean over subscriptions of the time from the request to connect at their broker, by its "
-    "trace, until they are handed the first publication of those since the broker in the middle was known to "
-    "be gone; lmpt_ms goes on from there to the last one that had been published when the failover was over. "
-    "replication_time_ms is that of the paper, by the replica's trace.",
+    "pdrd_ms is the mean over subscriptions for which something waited: the time from "
+    "the request to connect at their broker, by its trace, until they are handed the first publication since "
+    "the broker in the middle was known to be gone. lmpt_ms goes on from there to the last one that had been "
+    "published when the failover was over. replication_time_ms is that of the paper, by the replica's trace.",
     "pause_ms is felt: the longest gap in what comes to a neighbour's subscriptions from the kill on, with "
     "detection and all that an operator has to ask for, minus the longest in an equal time before. "
     "failover_ms goes from the operator's first request until all links of the replica are open.",
@@ -241,7 +241,11 @@ def felt_of(
         came += len(mine)
         by_subscription = mine[np.argsort(subscriptions[mine], kind="stable")]
         _, begins = np.unique(subscriptions[by_subscription], return_index=True)
+        # Whoever was waited for by nothing has no delay: what came later was published later.
+        late = int(np.searchsorted(sent_s, found.requested_s[name]))
         for rows in np.split(by_subscription, begins[1:]) if len(begins) else ():
+            if numbers[rows].min() >= late:
+                continue
             resumptions.append(max(0.0, float(at_s[rows[0]]) - found.requested_s[name]))
             lasts.append(float(at_s[rows[-1]] - at_s[rows[0]]))
     owed = sum(map(fanout, range(first, end)))
