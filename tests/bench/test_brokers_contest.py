@@ -11,6 +11,7 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -26,8 +27,8 @@ from braid_bench.brokers import (
 from braid_bench.brokers.clients.braid import Braid
 from braid_bench.brokers.clients.connection import RawSubscriber
 from braid_bench.brokers.contest import hold_scenario
-from braid_bench.brokers.goals import decide_broker_goals
-from braid_bench.brokers.load import WrongDeliveriesError
+from braid_bench.brokers.goals import decide_baseline_goals, decide_broker_goals
+from braid_bench.brokers.load import WrongDeliveriesError, closed_loop
 from braid_bench.brokers.measure import Measurement, Scenario, Session, measure_closed_loop, median_of
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ def cell(scenario: str, **costs: float) -> dict[str, Any]:
                 "250": {"server_us_per_message": cost},
                 "10": {"server_us_per_message": cost + 1},
             },
+            "latency": {"p50_us": 100 * cost if name == "nats_server" else 80 * cost},
         }
         for name, cost in costs.items()
     }
@@ -275,9 +277,10 @@ def test_goals_are_decided_from_the_cells() -> None:
     ]
     rows = decide_broker_goals(cells)
     assert [(row["measured"], row["met"]) for row in rows] == [
-        (2.0, True),
-        (1.5, True),
+        (2.0, False),
+        (1.5, False),
         (None, None),
+        (1.6, False),
         (1.25, True),
         (1.0, False),
         (9.5, False),
@@ -287,6 +290,39 @@ def test_goals_are_decided_from_the_cells() -> None:
         (35.0, True),
         (250.0, True),
     ]
+
+
+def test_goals_against_a_baseline_are_decided_from_its_figures() -> None:
+    figure = "filtering-5000: 250 outstanding, server us per message"
+    (row,) = decide_baseline_goals([{"figure": figure, "ratio": 0.69}, {"figure": "another", "ratio": 2.0}])
+    assert (row["measured"], row["met"]) == (0.69, True)
+    assert [row["met"] for row in decide_baseline_goals([{"figure": figure, "ratio": 0.71}])] == [False]
+    assert decide_baseline_goals([{"figure": "another", "ratio": 2.0}]) == []
+
+
+@pytest.mark.parametrize("name", ["acknowledged-one-to-one", "durable-one-to-one"])
+def test_each_message_gets_its_receipt(name: str) -> None:
+    scenario = replace(SCENARIOS[name], outstanding=(50,), latency=False)
+    figures = hold_scenario(scenario, [Braid(), DirectContender("plain")], QUICKEST, silent)
+    assert figures["left_out"] == {"plain": f"plain is not measured with {scenario.delivery} delivery"}
+    assert figures["contenders"]["braid"]["closed_loop"]["50"]["messages"] > 0
+
+
+class Unreceipted(DirectPublisher):
+    """Gets no receipts for what it publishes."""
+
+    def unsettled(self) -> int:
+        return 1
+
+
+def test_a_message_without_its_receipt_is_outstanding() -> None:
+    reader, writer = socket.socketpair()
+    publisher = Unreceipted([(writer, None)], 1, once=True)
+    subscriber = RawSubscriber(reader)
+    with pytest.raises(WrongDeliveriesError, match="0 messages sent, 1 of them without a receipt"):
+        closed_loop(publisher, [subscriber], [b"x"], np.ones((1, 1), np.int64), 1, 0.05)
+    publisher.close()
+    subscriber.close()
 
 
 def test_without_braid_no_goal_is_met_or_missed() -> None:

@@ -192,6 +192,7 @@ def bench_against(
     now: Contestant | None = None,
     progress: Callable[[str], None] = lambda line: None,
     store: Callable[[dict[str, Any]], None] = lambda report: None,
+    goals: Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]] = lambda figures: [],
 ) -> dict[str, Any]:
     """Let the present and another commit take turns at the cases of a benchmark.
 
@@ -203,6 +204,7 @@ def bench_against(
         now: the present side, if it is not this interpreter.
         progress: told what is going on.
         store: given the report so far after every case.
+        goals: decides from the figures what was to be reached.
 
     A case that fails at the other commit is newer than it: it is left out, with what was said there.
 
@@ -223,6 +225,7 @@ def bench_against(
             "figures": rows,
             "left_out": left_out,
             "summary": {},
+            "goals": [],
         }
         for case in cases:
             try:
@@ -239,6 +242,7 @@ def bench_against(
                     measured[side.name].append(figures_of(side.run(case.arguments)))
             rows += _compared(case.name, measured[before.name], measured[now.name])
             report["summary"] = _summary(rows)
+            report["goals"] = goals(rows)
             store(report)
     if left_out and not rows:
         raise ConfigurationError(str(left_out[0]["reason"]))

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from braid_bench.baseline import WORSE_FROM
-from braid_bench.tables import shown_number
+from braid_bench.tables import goals_table, shown_number
 
 __all__ = ["print_baseline_report"]
 
@@ -37,6 +37,8 @@ def print_baseline_report(report: dict[str, Any], console: Console | None = None
             f"[{style}]{shown}[/{style}]" if style else shown,
         )
     console.print(table)
+    if report.get("goals"):
+        console.print(goals_table(report["goals"]))
     for case in report["left_out"]:
         console.print(f"[yellow]Left out:[/yellow] {case['case']}: {escape(case['reason'])}")
     if summary["figures"]:

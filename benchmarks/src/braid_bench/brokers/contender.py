@@ -15,10 +15,23 @@ if TYPE_CHECKING:
     from braid_bench.brokers.server import RunningServer
     from braid_bench.brokers.workload import Interest, Message
 
-__all__ = ["Contender", "DeliveryUnit", "FilterForm", "ManyPublishers", "Publisher", "Subscriber"]
+__all__ = [
+    "Contender",
+    "Delivery",
+    "DeliveryUnit",
+    "FilterForm",
+    "GivesReceipts",
+    "Guaranteeing",
+    "ManyPublishers",
+    "Publisher",
+    "Subscriber",
+]
 
 FilterForm = Literal["sql", "equality"]
 DeliveryUnit = Literal["subscription", "connection"]
+Delivery = Literal["fast", "acknowledged", "durable"]
+"""What a publisher may rely on: nothing; a receipt once the subscriber has the message; or one once it is in
+a log on disk, which the subscriber reads."""
 
 
 class Publisher(Protocol):
@@ -100,3 +113,19 @@ class ManyPublishers(Protocol):
 
     def publishers(self, server: RunningServer, count: int) -> Publisher:
         """Open a connection on which so many publish in turn, a message each."""
+
+
+@runtime_checkable
+class Guaranteeing(Protocol):
+    """A broker that can give receipts."""
+
+    def delivering(self, delivery: Delivery) -> Contender:
+        """The same contender, which publishes and subscribes with that guarantee."""
+
+
+@runtime_checkable
+class GivesReceipts(Protocol):
+    """A publishing connection that waits for receipts."""
+
+    def unsettled(self) -> int:
+        """How many messages were sent of which no receipt has come."""

@@ -30,7 +30,7 @@ from braid_bench.timing import significant
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from braid_bench.brokers.contender import Contender
+    from braid_bench.brokers.contender import Contender, Delivery
 
 __all__ = ["MAIN_OUTSTANDING", "SCENARIOS", "BrokerBenchSettings", "hold_scenario"]
 
@@ -61,6 +61,17 @@ def _fan_in(publishers: int) -> Scenario:
     )
 
 
+def _guaranteed(delivery: Delivery, what: str) -> Scenario:
+    return Scenario(
+        name=f"{delivery}-one-to-one",
+        title=f"1 publisher to 1 subscriber, {what}",
+        connections=1,
+        outstanding=_UNBATCHED,
+        latency=True,
+        delivery=delivery,
+    )
+
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -71,6 +82,8 @@ SCENARIOS = {
             outstanding=_UNBATCHED,
             latency=True,
         ),
+        _guaranteed("acknowledged", "each with a receipt when the subscriber has it"),
+        _guaranteed("durable", "each with a receipt when it is in a log on disk, which is read"),
         _fan_in(1),
         _fan_in(250),
         Scenario(name="one-to-fifty", title="1 publisher to 50 subscribers", connections=50),
@@ -148,6 +161,7 @@ def hold_scenario(
         "connections": scenario.connections,
         "subscriptions": scenario.subscriptions,
         "topology": scenario.topology,
+        "delivery": scenario.delivery,
         "contenders": figures,
         "left_out": left_out,
     }

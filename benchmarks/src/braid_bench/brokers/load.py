@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braid.errors import BraidError
+from braid_bench.brokers.contender import GivesReceipts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,7 +53,11 @@ def closed_loop(
     outstanding: int,
     seconds_max: float,
 ) -> LoadRun:
-    """Publish everything; `expected` says how often each message must arrive at each subscriber."""
+    """Publish everything; `expected` says how often each message must arrive at each subscriber.
+
+    Of a publisher that waits for receipts, a message is outstanding until its receipt has come, too.
+    """
+    unsettled = _unsettled_of(publisher)
     # After this many deliveries, that many messages are done. Subscribers may run ahead of one another, so
     # the bound is exact for one subscriber and holds on average for several.
     done_after = [0, *accumulate(expected.sum(axis=1).tolist())]
@@ -65,9 +70,9 @@ def closed_loop(
         for number in by_number:
             poll.register(number, select.EPOLLIN)
         cpu_started, started = process_time(), perf_counter()
-        while delivered < total or sent < len(encoded):
+        while delivered < total or sent < len(encoded) or unsettled():
             done = min(bisect_right(done_after, delivered) - 1, sent)
-            room = outstanding - (sent - done)
+            room = outstanding - max(sent - done, unsettled())
             if room > 0 and sent < len(encoded) and not publisher.pending():
                 publisher.send(encoded[sent : sent + room])
                 sent = min(sent + room, len(encoded))
@@ -76,7 +81,8 @@ def closed_loop(
             left = started + seconds_max - perf_counter()
             if left <= 0:
                 raise WrongDeliveriesError(
-                    f"{delivered} of {total} deliveries after {seconds_max:.0f} seconds, {sent} messages sent"
+                    f"{delivered} of {total} deliveries after {seconds_max:.0f} seconds, {sent} messages "
+                    f"sent, {unsettled()} of them without a receipt that is waited for"
                 )
             blocked = publisher.pending()
             if blocked:
@@ -116,12 +122,13 @@ def paced(
     `expected` says how often each message must arrive at each subscriber. A link keeps order, so the n-th to
     arrive there is the n-th that was sent there.
     """
+    unsettled = _unsettled_of(publisher)
     sent_at: list[float] = []
     arrived_at: dict[int, list[float]] = {each.fileno(): [] for each in subscribers}
     by_number = {each.fileno(): each for each in subscribers}
     total = left = int(expected.sum())
     started = perf_counter()
-    while left > 0 or len(sent_at) < len(encoded):
+    while left > 0 or len(sent_at) < len(encoded) or unsettled():
         now = perf_counter()
         if now > started + seconds_max:
             raise WrongDeliveriesError(
@@ -154,6 +161,10 @@ def paced(
             raise WrongDeliveriesError(f"{len(arrived)} deliveries instead of {owed.sum()}")
         times.append(np.array(arrived, dtype=np.float64) - np.repeat(went, owed))
     return np.concatenate(times)
+
+
+def _unsettled_of(publisher: Publisher) -> Callable[[], int]:
+    return publisher.unsettled if isinstance(publisher, GivesReceipts) else lambda: 0
 
 
 def require_silence(subscribers: Sequence[Subscriber]) -> None:

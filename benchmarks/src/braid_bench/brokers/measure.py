@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from braid.errors import ConfigurationError
-from braid_bench.brokers.contender import ManyPublishers
+from braid_bench.brokers.contender import Guaranteeing, ManyPublishers
 from braid_bench.brokers.load import WrongDeliveriesError, closed_loop, paced, require_silence
 from braid_bench.brokers.workload import expected_deliveries, make_interests, make_messages
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from braid_bench.brokers.contender import Contender, Publisher, Subscriber
+    from braid_bench.brokers.contender import Contender, Delivery, Publisher, Subscriber
     from braid_bench.brokers.workload import Interest
 
 __all__ = [
@@ -68,6 +68,8 @@ class Scenario:
     publishers: int = 0
     """So many publish in turn on the publishing connection, each message by itself; 0: one does, and what it
     publishes at once goes together."""
+    delivery: Delivery = "fast"
+    """What the publisher waits for."""
 
     def left_out(self, contender: Contender) -> str | None:
         """Why this contender takes no part, or None when it does."""
@@ -77,6 +79,8 @@ class Scenario:
             return f"{contender.name} has no filtering by content"
         if self.publishers and not isinstance(contender, ManyPublishers):
             return f"{contender.name} does not tell the publishers on a connection apart"
+        if self.delivery != "fast" and not isinstance(contender, Guaranteeing):
+            return f"{contender.name} is not measured with {self.delivery} delivery"
         return contender.missing()
 
 
@@ -115,6 +119,10 @@ class Session:
     """A contender that is ready to work: server running, connections open, subscriptions in force."""
 
     def __init__(self, contender: Contender, scenario: Scenario, seed: int) -> None:
+        if scenario.delivery != "fast":
+            if not isinstance(contender, Guaranteeing):
+                raise ConfigurationError(f"{contender.name} gives no receipts")
+            contender = contender.delivering(scenario.delivery)
         self.contender = contender
         self.scenario = scenario
         self.publisher: Publisher | None = None

@@ -136,9 +136,10 @@ def bench_broker(
         raise ConfigurationError("--traces compares a broker with itself: it has no --baseline")
     if baseline is not None:
         from braid_bench.baseline import Case
+        from braid_bench.brokers.goals import decide_baseline_goals
 
         cases = [Case(name, [*_common("broker", seed, quick), "-s", name]) for name in settings.scenarios]
-        against_baseline(baseline, turns, cases, output, as_json)
+        against_baseline(baseline, turns, cases, output, as_json, decide_baseline_goals)
         return
     sink = ReportSink(output)
     if traces:

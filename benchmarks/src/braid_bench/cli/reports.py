@@ -13,7 +13,7 @@ from braid.cli.json_lines import open_output, require_writable
 from braid.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from braid_bench.baseline import Case
 
@@ -71,12 +71,17 @@ class ReportSink:
 
 
 def against_baseline(
-    reference: str, turns: int, cases: Sequence[Case], output: str | None, as_json: bool
+    reference: str,
+    turns: int,
+    cases: Sequence[Case],
+    output: str | None,
+    as_json: bool,
+    goals: Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]] = lambda figures: [],
 ) -> None:
-    """Measure cases of a benchmark beside another commit, and report that."""
+    """Measure cases of a benchmark beside another commit, and report that and which goals were reached."""
     from braid_bench.baseline import bench_against
     from braid_bench.baseline_tables import print_baseline_report
 
     sink = ReportSink(output)
-    report = bench_against(reference, cases, turns=turns, progress=say, store=sink.store)
+    report = bench_against(reference, cases, turns=turns, progress=say, store=sink.store, goals=goals)
     sink.finish(report, as_json, print_baseline_report)

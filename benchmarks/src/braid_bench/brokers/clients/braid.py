@@ -23,6 +23,7 @@ from braid.protocol import (
 )
 from braid.protocol.messages import (
     PROTOCOL_VERSION,
+    Acknowledge,
     Acknowledgement,
     Ask,
     Done,
@@ -30,8 +31,13 @@ from braid.protocol.messages import (
     Hello,
     Ping,
     Pong,
+    PublishDiscarded,
+    PublishRefused,
     Refused,
+    Settled,
+    StoredPublications,
     Subscribe,
+    SubscribeDurable,
     Welcome,
 )
 from braid_bench.brokers.clients.connection import MarkerCounter, SetUp
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-    from braid_bench.brokers.contender import DeliveryUnit, FilterForm
+    from braid_bench.brokers.contender import Delivery, DeliveryUnit, FilterForm, Subscriber
     from braid_bench.brokers.server import RunningServer
     from braid_bench.brokers.workload import Interest, Message
 
@@ -55,6 +61,7 @@ _ACKNOWLEDGE_SECONDS = ChannelSettings().acknowledge_delay_us / 1e6
 _CREDIT = 1 << 40
 _SUBSCRIBE_AT_ONCE = 500
 _PING_BYTES_MAX = 64
+_LOG = "log"
 _READY_SECONDS_MAX = 30.0
 # Files of a trace are made much sooner than by default: in every turn, and not only in some.
 _TRACE_AGE_S_MAX = 1.5
@@ -73,8 +80,9 @@ class BraidBrokers(ServerProcess):
 
     program = sys.executable
 
-    def __init__(self, topology: str, *, traced: bool = False) -> None:
+    def __init__(self, topology: str, *, traced: bool = False, stored: bool = False) -> None:
         self._traced = traced
+        self._stored = stored
         parents, leaves = _TREES[topology]
         self._parents = parents
         self._broker_ports = free_ports(len(parents))
@@ -100,20 +108,26 @@ class BraidBrokers(ServerProcess):
             if self._traced:
                 text += f'[trace]\ndirectory = "trace"\nage_s_max = {_TRACE_AGE_S_MAX}\n'
             patient = self.write(f"broker-{place}.toml", text)
-            options = [*listen, "--config", str(patient), *neighbour]
+            stored = ["--data-dir", str(self.directory / f"data-{place}")] if self._stored else []
+            options = [*listen, "--config", str(patient), *stored, *neighbour]
             self.run(sys.executable, "-m", "braid.cli", "broker", *options)
 
 
 class Braid:
-    """Braid's brokers, with nothing stored; `traced`: but a trace."""
+    """Braid's brokers, with nothing stored but what durable delivery asks for; `traced`: and a trace."""
 
     filter_form: FilterForm | None = "sql"
     once_per: DeliveryUnit = "connection"
     topologies: tuple[str, ...] = tuple(_TREES)
 
-    def __init__(self, *, traced: bool = False) -> None:
+    def __init__(self, *, traced: bool = False, delivery: Delivery = "fast") -> None:
         self.name = "braid with a trace" if traced else "braid"
         self._traced = traced
+        self._delivery = delivery
+
+    def delivering(self, delivery: Delivery) -> Braid:
+        """The same with that guarantee."""
+        return Braid(traced=self._traced, delivery=delivery)
 
     def missing(self) -> str | None:
         """It is always there."""
@@ -125,17 +139,18 @@ class Braid:
 
     def start(self, topology: str) -> RunningServer:
         """Start the brokers of a topology."""
-        return BraidBrokers(topology, traced=self._traced)
+        return BraidBrokers(topology, traced=self._traced, stored=self._delivery == "durable")
 
     def publisher(self, server: RunningServer) -> BraidPublisher:
         """Open the publishing connection."""
-        return BraidPublisher(_Session(server.ports[0], "publisher"))
+        session = _Session(server.ports[0], "publisher")
+        return BraidPublisher(session) if self._delivery == "fast" else BraidReceiptPublisher(session)
 
     def publishers(self, server: RunningServer, count: int) -> BraidPublisher:
         """Open a connection on which so many publish in turn, as on a link behind which they are."""
         return BraidPublisher(_Session(server.ports[0], "publisher"), count)
 
-    def subscriber(self, server: RunningServer, interests: Sequence[Interest] | None) -> BraidSubscriber:
+    def subscriber(self, server: RunningServer, interests: Sequence[Interest] | None) -> Subscriber:
         """Open a subscribing connection at the next leaf."""
         if not isinstance(server, BraidBrokers):
             raise TypeError(f"{server!r} are not Braid's brokers")
@@ -143,9 +158,12 @@ class Braid:
         session = _Session(leaves[server.next_leaf % len(leaves)], f"subscriber-{server.next_leaf}")
         server.next_leaf += 1
         filters = ["TRUE"] if interests is None else [interest.sql() for interest in interests]
+        if self._delivery == "durable":
+            session.subscribe_durable(_LOG, " OR ".join(f"({text})" for text in filters))
+            return BraidCarefulSubscriber(session)
         for start in range(0, len(filters), _SUBSCRIBE_AT_ONCE):
             session.subscribe(filters[start : start + _SUBSCRIBE_AT_ONCE], start)
-        return BraidSubscriber(session)
+        return BraidSubscriber(session) if self._delivery == "fast" else BraidCarefulSubscriber(session)
 
 
 def _wait_ready(port: int) -> None:
@@ -188,6 +206,14 @@ class _Session:
             if isinstance(answer, Failed):
                 raise RemoteProtocolError(f"the broker refused a subscription: {answer.reason}")
         self._say(Frame(0, Acknowledgement(self.channel.received, self.channel.received, _CREDIT)))
+
+    def subscribe_durable(self, name: str, text: str) -> None:
+        """Have a log made, and read it."""
+        self.channel.offer(SubscribeDurable(1, name, text, secret=self.name))
+        self._say(*self.channel.take())
+        answer = self._hear(Done)
+        if isinstance(answer, Failed):
+            raise RemoteProtocolError(f"the broker refused a durable subscription: {answer.reason}")
 
     def ask(self, topic: str) -> Any:
         """What the broker reports."""
@@ -276,14 +302,16 @@ class BraidPublisher:
         first = self._sequence + 1
         self._sequence += len(encoded)
         if not self._publishers:
-            self._channel.offer(
-                PublicationBatch.of(self._publisher, range(first, self._sequence + 1), encoded)
-            )
+            self._offer(first, encoded)
         else:
             for number, record in enumerate(encoded, first):
                 name = f"{self._publisher}.{number % self._publishers}"
                 self._channel.offer(PublicationBatch.of(name, (number,), (record,)))
         self.flush()
+
+    def _offer(self, first: int, encoded: Sequence[bytes]) -> None:
+        numbers = range(first, first + len(encoded))
+        self._channel.offer(PublicationBatch.of(self._publisher, numbers, encoded))
 
     def flush(self) -> None:
         """Write more of what is kept."""
@@ -314,6 +342,42 @@ class BraidPublisher:
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
+
+
+class BraidReceiptPublisher(BraidPublisher):
+    """Publishes with acknowledged delivery, and counts what no receipt has come for."""
+
+    def __init__(self, session: _Session) -> None:
+        super().__init__(session)
+        self._unsettled = 0
+
+    def unsettled(self) -> int:
+        """How many messages were sent of which no receipt has come."""
+        return self._unsettled
+
+    def _offer(self, first: int, encoded: Sequence[bytes]) -> None:
+        numbers = range(first, first + len(encoded))
+        batch = PublicationBatch.of(self._publisher, numbers, encoded, acknowledged=True, receipt=True)
+        self._unsettled += len(encoded)
+        self._channel.offer(batch, len(encoded))
+
+    def receive(self) -> None:
+        """Take in receipts."""
+        data = self._socket.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionLostError("the broker ended the publisher's connection")
+        for frame in self._decoder.feed(data):
+            body = frame.body
+            if frame.sequence:
+                self._channel.accept(frame)
+            if isinstance(body, Acknowledgement):
+                self._unsettled -= sum(self._channel.acknowledged(body))
+            elif isinstance(body, Settled):
+                self._unsettled -= sum(self._channel.settled_apart(body.frames))
+            elif isinstance(body, Ping):
+                self._socket.sendall(encode_frames([Frame(0, Pong(body.number))]))
+            elif isinstance(body, Refused | PublishRefused | PublishDiscarded):
+                raise RemoteProtocolError(f"the broker did not take what was published: {body!r:.200}")
 
 
 class BraidSubscriber:
@@ -359,6 +423,51 @@ class BraidSubscriber:
             self._acknowledged, self._acknowledge_at, self._bytes = last, 0.0, 0
             told = Acknowledgement(last, last, _CREDIT)
             self._socket.send(encode_frames([Frame(0, told)]))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+
+class BraidCarefulSubscriber:
+    """Says at once what it has, as Braid's client does where a publisher waits for a receipt.
+
+    Of a log it also says how far it has read.
+    """
+
+    def __init__(self, session: _Session) -> None:
+        self._channel = session.channel
+        self._decoder = FrameDecoder()
+        self._socket: socket.socket = session.connection.done()
+
+    def fileno(self) -> int:
+        """The socket, for waiting."""
+        return self._socket.fileno()
+
+    def receive(self) -> int:
+        """Read what is there and say how many deliveries it completed."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return 0
+        if not data:
+            raise ConnectionLostError("the broker closed a subscriber's connection")
+        channel, count = self._channel, 0
+        for frame in self._decoder.feed(data):
+            body = frame.body
+            if frame.sequence:
+                channel.accept(frame)
+            if isinstance(body, PublicationBatch):
+                count += len(body)
+            elif isinstance(body, StoredPublications):
+                count += len(body.rows)
+                last = body.offsets[-1] if body.offsets else body.first_offset + len(body.rows) - 1
+                channel.offer(Acknowledge(body.name, last, body.epoch))
+            elif isinstance(body, Ping):
+                self._socket.send(encode_frames([Frame(0, Pong(body.number))]))
+        told = Frame(0, Acknowledgement(channel.received, channel.received, _CREDIT))
+        self._socket.send(encode_frames([told, *channel.take()]))
+        return count
 
     def close(self) -> None:
         """End the connection."""
