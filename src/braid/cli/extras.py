@@ -9,8 +9,11 @@ EXTRAS = {
     "dashboard": {"starlette", "uvicorn"},
     "trace": {"pyarrow"},
     "sim": {"networkx", "pyarrow"},
+    "network": {"prometheus_client", "uvloop"},
+    "zookeeper": {"kazoo"},
     "spark": {"pandas", "pyarrow", "pyspark"},
     "experiments": {"matplotlib", "networkx", "pandas", "pyarrow", "pyspark"},
+    "connect": {"google", "grpc", "grpc_status", "pandas", "pyarrow", "pyspark", "zstandard"},
 }
 # What whoever uses a command will need sooner or later, so that nobody has to install twice.
 EXTRA_OF_COMMAND = {"pipeline": "spark", "reproduce": "experiments", "simulate": "sim"}

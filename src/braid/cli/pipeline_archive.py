@@ -46,7 +46,9 @@ def archive(
     ] = None,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="The format of the table: parquet, or what the catalog knows."),
+        typer.Option(
+            "--format", metavar="FORMAT", help="The format of the table: parquet, or what the catalog knows."
+        ),
     ] = "parquet",
     columns: Annotated[
         str | None,

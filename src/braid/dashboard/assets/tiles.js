@@ -5,6 +5,8 @@ import { byId, bytes, clock, element, number, percent, shape } from "./dom.js";
 const WIDTH = 240;
 const HEIGHT = 44;
 const POINTS_MAX = 600;
+// So many times what 19 of 20 values are below.
+const SPIKE = 4;
 
 const TILES = [
   { key: "published", name: "Published", unit: "/s", text: number },
@@ -14,6 +16,14 @@ const TILES = [
   { key: "queue", name: "Waiting in queues", unit: "", text: bytes },
   { key: "busiest", name: "Busiest broker", unit: "", text: percent },
 ];
+
+// How high a curve goes: to its highest value, unless that is a rare spike, which is cut so that the rest is seen.
+function heightOf(values) {
+  const sorted = [...values].sort((left, right) => left - right);
+  const highest = sorted[sorted.length - 1] || 1e-9;
+  const usual = sorted[Math.floor(sorted.length * 0.95)] || highest;
+  return Math.min(highest, SPIKE * usual);
+}
 
 export class Tiles {
   constructor() {
@@ -85,10 +95,10 @@ export class Tiles {
     const { begin, length } = this.#span();
     for (const tile of this.tiles) {
       const known = this.points.filter((point) => point[tile.key] !== null && point[tile.key] !== undefined);
-      const top = Math.max(1e-9, ...known.map((point) => point[tile.key])) * 1.1;
+      const top = heightOf(known.map((point) => point[tile.key])) * 1.1;
       const spots = known.map((point) => {
         const x = (WIDTH * (point.at - begin)) / length;
-        return `${x.toFixed(1)} ${(HEIGHT - 2 - (point[tile.key] / top) * (HEIGHT - 4)).toFixed(1)}`;
+        return `${x.toFixed(1)} ${(HEIGHT - 2 - Math.min(1, point[tile.key] / top) * (HEIGHT - 4)).toFixed(1)}`;
       });
       tile.curve.setAttribute("d", spots.length > 1 ? `M${spots.join("L")}` : "");
       const ends = known.length ? [known[0], known[known.length - 1]].map((point) => ((WIDTH * (point.at - begin)) / length).toFixed(1)) : [];

@@ -31,5 +31,7 @@ class Duration:
 QUICK: Final[Mapping[str, Duration]] = {
     "self-organising.adaptivity": Duration(330),
     "self-organising.change_rate": Duration(13),
+    "self-organising.figure2": Duration(10),
+    "self-organising.headroom": Duration(130),
 }
 """By the full name of the experiment."""
