@@ -121,7 +121,7 @@ def test_a_welcome_that_is_lost_leaves_no_session_behind() -> None:
 def test_a_neighbour_that_flaps_multiplies_nothing() -> None:
     """It never confirms what it is told, and begins a new session again and again."""
     network = Network()
-    network.start("A")
+    network.start("A", expected=("N",))
     network.run(us=1_000_000)
     client = network.client("c", "A")
     neighbour = Neighbour(network)

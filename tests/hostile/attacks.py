@@ -22,6 +22,7 @@ from braid.protocol.messages import (
     Goodbye,
     Subscribe,
     SubscribeDurable,
+    SyncBegin,
     Unsubscribe,
 )
 from braid.runtime.connecting import connect_sync
@@ -128,14 +129,39 @@ def _dead_neighbour(directory: Path, attack: str, *stories: tuple[str, tuple[str
             stage.start("B")
             with connect_sync(stage.address("B"), name="reader", timeout_s=PATIENCE_S) as reader:
                 try:
-                    # Partial: the strangers count as missing links until an operator forgets them.
-                    kept = reader.subscribe(None, durable="kept", partial=True).get(PATIENCE_S)
+                    kept = reader.subscribe(None, durable="kept").get(PATIENCE_S)
                     if not kept.attributes["kept"]:
                         stage.blame("something else came")
                     receipt.wait(PATIENCE_S)
                 except (BraidError, TimeoutError) as problem:
                     stage.blame(f"what was kept did not arrive: {type(problem).__name__}: {problem}")
         stage.end(40 * MEGABYTE)
+    return stage.outcome
+
+
+def _many_strangers(directory: Path) -> Outcome:
+    """Four hundred made-up brokers that say hello, some of them a little more, and vanish."""
+    with Stage("400 strangers who say to be brokers", directory) as stage:
+        stage.begin()
+        for number in range(400):
+            with suppress(OSError):
+                stranger = RawNeighbour(stage.address("A"), f"X{number}", "made up")
+                if number % 2:
+                    stranger.say(SyncBegin(), Subscribe(1, f"X{number}/1", f"topic = {number}"))
+                stage.cost(stranger)
+                stranger.close()
+            if number % 100 == 99:
+                stage.work(1)
+        with connect_sync(stage.address("B"), name="reader", timeout_s=PATIENCE_S) as reader:
+            began = time.monotonic()
+            try:
+                # It waits for every missing link, and so does the receipt.
+                reader.subscribe("after = TRUE")
+                reader.publish({"after": True}, delivery="acknowledged").wait(PATIENCE_S)
+            except (BraidError, TimeoutError) as problem:
+                stage.blame(f"strangers are waited for: {type(problem).__name__}: {problem}")
+            stage.outcome.latency_s = max(stage.outcome.latency_s, time.monotonic() - began)
+        stage.end(20 * MEGABYTE)
     return stage.outcome
 
 
@@ -378,6 +404,7 @@ ATTACKS: dict[str, Callable[[Path], Outcome]] = {
     "names a dead neighbour": _names_a_dead_neighbour,
     "goodbye for another": _says_goodbye_for_another,
     "twin": _takes_the_place_of_another,
+    "many strangers": _many_strangers,
     "silences a publisher": _silences_a_publisher,
     "many publishers": _many_publishers,
     "names with jumps": _names_with_jumps,

@@ -55,6 +55,13 @@ class Completeness:
         self._events = events
         self._awaiting = awaiting
 
+    def begin(self, now_us: int) -> bool:
+        """Time has begun; returns whether it has just done so."""
+        if self.started_at_us is not None:
+            return False
+        self.started_at_us = now_us
+        return True
+
     def beyond(self, link: Link) -> bool:
         """Whether we know of everybody behind all links but one."""
         unknown = any(each.unknown for each in self._links.values() if each is not link)

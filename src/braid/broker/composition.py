@@ -58,6 +58,7 @@ from braid.broker.subscriptions import Subscriptions
 from braid.broker.table_moves import TableMoves
 from braid.broker.topology_choice import TopologyChoice
 from braid.broker.turn import Turn
+from braid.broker.unknown_brokers import UnknownBrokers
 from braid.protocol.duplicates import DuplicateFilter
 from braid.routing import RoutingTables
 
@@ -176,6 +177,13 @@ class Composition:
         self.completeness = Completeness(
             turn, neighbours, self.tables, self.reachability, events, lambda: self.durables.lost.awaiting
         )
+        unknown_brokers = UnknownBrokers(
+            settings,
+            neighbours,
+            lambda: [each.broker_id for each in self.dialling.neighbours.values()],
+            lambda: self.handshake.access.is_open,
+            turn.audit,
+        )
         self.links = MovableLinks(
             self.changing,
             self.incarnation,
@@ -183,6 +191,7 @@ class Composition:
             self.connections,
             neighbours,
             self.dialling,
+            unknown_brokers,
             self.reachability,
             self.subscriptions,
             self.tables,

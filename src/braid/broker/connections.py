@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from braid.broker.access_review import Admission
     from braid.broker.events import Events
     from braid.broker.handshake import Visitor
-    from braid.broker.parties import Party
+    from braid.broker.parties import Link, Party
     from braid.broker.turn import Turn
 
-__all__ = ["Connections", "kind_of_party"]
+__all__ = ["Connections", "kind_of_party", "replaces"]
 
 
 class Connections:
@@ -80,6 +80,15 @@ class Connections:
         if isinstance(party, Client):
             self.clients.pop(party, None)
         return party
+
+
+def replaces(link: Link, broker_id: str, *, dialled: bool) -> bool:
+    """Two connections to one neighbour: whether the new one replaces the one that is there.
+
+    A second one from the same side means that the first is dead and we have not noticed. If both sides
+    dialled, the one from the broker with the smaller id stays.
+    """
+    return link.dialled == dialled or dialled == (broker_id < link.name)
 
 
 def kind_of_party(party: Party) -> str:

@@ -74,6 +74,7 @@ HEARERS: Mapping[type[told.Event], Sequence[told.Hearer]] = {
     told.InterestKnown: (lambda broker, event: broker.acquaintances.known(event),),
     told.CaughtUp: (lambda broker, event: broker.links.tell_reach(event),),
     told.TrackLost: (lambda broker, event: broker.links.track_lost(event),),
+    told.LinkAbandoned: (lambda broker, event: broker.subscriptions.abandon(event),),
     told.LinkRemoved: (
         lambda broker, event: broker.resumptions.link_removed(event),
         lambda broker, event: broker.replica_progress.link_removed(event),

@@ -44,6 +44,7 @@ __all__ = [
     "JoinLost",
     "Joined",
     "LeftOut",
+    "LinkAbandoned",
     "LinkBegun",
     "LinkLost",
     "LinkOpening",
@@ -172,6 +173,13 @@ class CaughtUp:
 @dataclass(frozen=True, slots=True)
 class TrackLost:
     """A neighbour could not be asked who is interested behind it."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAbandoned:
+    """A broker that nobody has named has gone before it had said everything: what came from it goes."""
 
     link: Link
 
@@ -350,6 +358,7 @@ Event: TypeAlias = (
     | InterestKnown
     | CaughtUp
     | TrackLost
+    | LinkAbandoned
     | LinkRemoved
     | NeighbourGone
     | Joined

@@ -317,6 +317,7 @@ class Handshake:
         if (
             known is not None
             and self.access.is_open
+            and not (known.provisional and known.down)
             and not self._identities.convincing(known, hello, remote)
         ):
             self._identities.take_ticket(checked, hello.ticket)

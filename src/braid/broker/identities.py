@@ -180,7 +180,7 @@ class Acquaintances:
     def introduced(self, link: Link, message: Introduction) -> None:
         """A neighbour gives its key, and a ticket to come again with."""
         self._identities.take_ticket(link.name, message.ticket)
-        if self._identities.learn(link.name, message.key):
+        if self._identities.learn(link.name, message.key) and not link.provisional:
             self.keep(link)
 
     def ended(self, event: PlaceEnded) -> None:
@@ -192,7 +192,8 @@ class Acquaintances:
         """A neighbour is none any more: another may have its name."""
         link = event.link
         self._identities.forget(link.name)
-        self._keep(ForgetNeighbour(link.name))
+        if not link.provisional:
+            self._keep(ForgetNeighbour(link.name))
 
 
 def host_of(remote: str) -> str:

@@ -24,12 +24,13 @@ from braid.broker.events import (
 )
 from braid.broker.link_life import LinkStage, LinkStep
 from braid.broker.links import Links
+from braid.broker.offers import welcome_to
 from braid.broker.operations import Changing, Ended
 from braid.broker.parties import Link
 from braid.errors import RequestRefusedError
 from braid.protocol.codec import Frame
-from braid.protocol.effects import Close, Neighbours, Progress, Send
-from braid.protocol.messages import PROTOCOL_VERSION, Goodbye, Refused, SyncBegin, Welcome
+from braid.protocol.effects import Close, Progress, Send
+from braid.protocol.messages import Goodbye, Refused, SyncBegin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from braid.broker.settling import Pending
     from braid.protocol import PublicationBatch
     from braid.protocol.log import EndLink
-    from braid.protocol.messages import Hello, Reach
+    from braid.protocol.messages import Hello, Reach, Welcome
 
 __all__ = ["MovableLinks"]
 
@@ -109,21 +110,8 @@ class MovableLinks(Links):
         link.dialled = False
         link.behind = frozenset({hello.name, *hello.brokers})
         self._connections.enter(connection, link, hello.frame_bytes_max, admission)
-        self._turn.tell_connection(
-            link,
-            Welcome(
-                PROTOCOL_VERSION,
-                self._settings.broker_id,
-                self._incarnation,
-                credit=link.channel.credit_to_grant,
-                frame_bytes_max=self._settings.frame_bytes_max,
-                address=self._settings.address,
-                delta=self._settings.delta,
-                session=link.agreed,
-                proofs=proofs,
-                epoch=self._turn.epoch,
-            ),
-        )
+        welcome = welcome_to(link, self._settings, self._incarnation, self._turn.epoch, proofs)
+        self._turn.tell_connection(link, welcome)
         self._events.tell(Joined(link))
         return link
 
@@ -415,12 +403,12 @@ class MovableLinks(Links):
         self.links[link.name] = link
         link.placed = link.channel.connected
         self.holding += link.holding
-        self._turn.effect(Neighbours(tuple(sorted(self.links))))
+        self._names_changed()
 
     def _leave(self, link: Link, ended: Ended) -> None:
         """A link is not among the others any more."""
         del self.links[link.name]
-        self._turn.effect(Neighbours(tuple(sorted(self.links))))
+        self._names_changed()
         self._changing.end(link.name, ended)
         dialled = self._dialling.addresses_of(link.name)
         self._dialling.forget_broker(link.name)

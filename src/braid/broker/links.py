@@ -7,18 +7,16 @@ once; otherwise a session begins anew and both ends say everything they know.
 *Complete.* A broker that has just started knows nothing. It tells a neighbour that its tables are complete
 once all its other neighbours have told it so; in a tree that always ends. Until then the neighbour keeps
 what it remembers of the time before, and the new broker keeps acknowledged publications for neighbours that
-have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it.
-
-A broker that cannot ask a neighbour (a link is down when an advertisement comes) says that its tables are
-incomplete, and complete again later.
+have not spoken yet. So no crash in the middle makes anybody forget a subscription behind it. A broker that
+cannot ask a neighbour (a link is down when an advertisement comes) says that its tables are incomplete, and
+complete again later.
 
 *Open.* Publications cross a link when the neighbour says that its tables are complete and has confirmed the
 advertisements it was told: then the interest of everybody behind it is known. Until then they are held.
 While a link is down, others may subscribe behind it: acknowledged publications are kept for it whether they
 match what is remembered or not, and both ends say again that they are complete when it is back.
 
-`link_life.py` has the stages that this comes down to. The greeting (`handshake.py`) says who has come; what
-happens to the link then is decided here.
+`link_life.py` has the stages. The greeting (`handshake.py`) says who has come; the rest is decided here.
 """
 
 from __future__ import annotations
@@ -27,31 +25,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from braid.broker.confirmations import when_confirmed
+from braid.broker.connections import replaces
 from braid.broker.events import (
     CopyStranded,
     InterestKnown,
+    LinkAbandoned,
     LinkBegun,
     LinkOpening,
     LinkRemoved,
     NeighbourGone,
     ReachChanged,
+    TrackLost,
 )
 from braid.broker.link_life import LinkStage, LinkStep
-from braid.broker.offers import Offer
+from braid.broker.offers import Offer, welcome_to
 from braid.broker.parties import Link
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.codec import Frame
 from braid.protocol.effects import Close, Neighbours, Send
-from braid.protocol.messages import (
-    PROTOCOL_VERSION,
-    Goodbye,
-    Hello,
-    SyncBegin,
-    TablesComplete,
-    TablesIncomplete,
-    Welcome,
-)
+from braid.protocol.messages import Goodbye, Hello, SyncBegin, TablesComplete, TablesIncomplete, Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
@@ -61,10 +54,11 @@ if TYPE_CHECKING:
     from braid.broker.connections import Connections
     from braid.broker.dialling import Dialling
     from braid.broker.endings import Endings
-    from braid.broker.events import Announced, Detached, Event, Events, LinkLost, TrackLost
+    from braid.broker.events import Announced, Detached, Event, Events, LinkLost
     from braid.broker.reachability import Reachability
     from braid.broker.subscriptions import Subscriptions
     from braid.broker.turn import Turn
+    from braid.broker.unknown_brokers import UnknownBrokers
     from braid.protocol import PublicationBatch
     from braid.protocol.messages import Reach, Refused
     from braid.routing import RoutingTables
@@ -83,6 +77,7 @@ class Links:
         connections: who is here.
         links: the neighbours by their names. Everybody reads them; only this adds and removes.
         dialling: the attempts at neighbours.
+        unknown_brokers: says whether one that nobody has named is let in.
         reachability: who can be reached through whom.
         subscriptions: what neighbours are told, and what came from them.
         tables: where that is kept.
@@ -100,6 +95,7 @@ class Links:
         connections: Connections,
         links: dict[str, Link],
         dialling: Dialling,
+        unknown_brokers: UnknownBrokers,
         reachability: Reachability,
         subscriptions: Subscriptions,
         tables: RoutingTables,
@@ -117,6 +113,7 @@ class Links:
         self._turn = turn
         self._connections = connections
         self._dialling = dialling
+        self._unknown_brokers = unknown_brokers
         self._reachability = reachability
         self._subscriptions = subscriptions
         self._tables = tables
@@ -129,23 +126,27 @@ class Links:
         """What is kept for neighbours that have not been met since the start, by their addresses."""
 
     def remember(self, known: Iterable[tuple[str, str]], met_at: Mapping[str, str] = {}) -> None:
-        """Neighbours from before the last restart: what is theirs is kept until they speak.
-
-        Those that we were told to dial while running are dialled again.
-        """
+        """Neighbours from before the last restart: what is theirs is kept until they speak, and those that we
+        were told to dial while running are dialled again."""
         for broker_id, address in known:
             link = self._link(broker_id)
             link.address = met_at.get(broker_id, link.address)
             if address:
                 self._dialling.remember(address, broker_id)
 
-    def _link(self, name: str) -> Link:
+    def _link(self, name: str, *, provisional: bool = False) -> Link:
         link = self.links.get(name)
         if link is None:
             link = self.links[name] = self._new_link(name)
+            link.provisional = provisional
             self._tables.add_link(name)
-            self._turn.effect(Neighbours(tuple(sorted(self.links))))
+            self._names_changed()
         return link
+
+    def _names_changed(self) -> None:
+        """Tell the driver who the neighbours are."""
+        names = [name for name, link in sorted(self.links.items()) if not link.provisional]
+        self._turn.effect(Neighbours(tuple(names)))
 
     def _new_link(self, name: str) -> Link:
         link = Link(name, self._settings.link, self._turn.changed)
@@ -164,8 +165,7 @@ class Links:
 
     def begin(self, now_us: int) -> None:
         """The first moment of this life."""
-        if self._completeness.started_at_us is None:
-            self._completeness.started_at_us = now_us
+        if self._completeness.begin(now_us):
             for link in self.links.values():
                 link.since_us = now_us
             self.tell_reach()
@@ -181,9 +181,8 @@ class Links:
         """What to say to the broker that is dialled at an address."""
         link = self._dialling.resumable(address)
         reach, expected = self._reachability.reach(link), self._dialling.expected(address)
-        if link is None:
-            return Offer(reach=reach, expected=expected)
-        return Offer(link.agreed, link.channel.received, reach, expected)
+        going_on = (link.agreed, link.channel.received) if link is not None else ("", 0)
+        return Offer(*going_on, reach, expected)
 
     def accept(
         self, connection: int, hello: Hello, admission: Admission, proofs: dict[str, str]
@@ -196,7 +195,7 @@ class Links:
             RemoteProtocolError: it cannot be a neighbour.
             RequestRefusedError: there is to be no link, or no further connection to it.
         """
-        self._require_other(hello.name)
+        self._unknown_brokers.require_other(hello.name)
         known = self.links.get(hello.name)
         if known is not None and known.connection is not None:
             if known.incarnation != hello.incarnation and hello.address != known.address and known.address:
@@ -204,15 +203,12 @@ class Links:
                 raise RequestRefusedError(
                     f"there is a broker {hello.name!r} at {known.address} already; ids must differ", "taken"
                 )
-            if not self._prefer(known, dialled=False):
+            if not replaces(known, self._settings.broker_id, dialled=False):
                 raise RequestRefusedError(DOUBLE, "double")
             self._replace(known)
-        try:
-            self._require_no_loop(hello.name, hello.brokers)
-        except RequestRefusedError:
-            self._moved(hello.name)
-            raise
-        link = self._link(hello.name)
+        self._require_tree(hello.name, hello.brokers)
+        self._forget_gone(hello.name)
+        link = self._link(hello.name, provisional=self._unknown_brokers.provisional(hello.name))
         resumed = bool(link.agreed) and hello.resumes == link.agreed
         link.address = hello.address or link.address
         if hello.resumes in (link.latest, link.named):
@@ -222,25 +218,18 @@ class Links:
         link.dialled = False
         self._connections.enter(connection, link, hello.frame_bytes_max, admission)
         reach = self._reachability.reach(link)
-        self._turn.tell_connection(
+        welcome = welcome_to(
             link,
-            Welcome(
-                PROTOCOL_VERSION,
-                self._settings.broker_id,
-                self._incarnation,
-                resumes=link.agreed if resumed else "",
-                received=link.channel.received,
-                credit=link.channel.credit_to_grant,
-                frame_bytes_max=self._settings.frame_bytes_max,
-                address=self._settings.address,
-                brokers=sorted(reach),
-                delta=self._settings.delta,
-                session=link.agreed,
-                proofs=proofs,
-                epoch=self._turn.epoch,
-                complete=self._completeness.beyond(link),
-            ),
+            self._settings,
+            self._incarnation,
+            self._turn.epoch,
+            proofs,
+            resumes=link.agreed if resumed else "",
+            received=link.channel.received,
+            brokers=sorted(reach),
+            complete=self._completeness.beyond(link),
         )
+        self._turn.tell_connection(link, welcome)
         self._begun(link, hello, resumed, reach)
         return link, resumed
 
@@ -268,22 +257,17 @@ class Links:
             self._turn.effect(Send(connection, [Frame(0, Goodbye("detached", detach=True))]))
             self._turn.effect(Close(connection, "detached"))
             return None
-        self._require_other(welcome.name)
+        self._unknown_brokers.require_other(welcome.name)
         known = self.links.get(welcome.name)
         self._dialling.met(address, welcome.name)
         if known is not None and known.connection is not None:
             same = known.incarnation == welcome.incarnation
-            if same and not self._prefer(known, dialled=True):
+            if same and not replaces(known, self._settings.broker_id, dialled=True):
                 self.tell_reach()
                 self._turn.effect(Close(connection, DOUBLE))
                 return None
             self._replace(known)
-        try:
-            self._require_no_loop(welcome.name, welcome.brokers)
-        except RequestRefusedError:
-            self._moved(welcome.name)
-            self.tell_reach()
-            raise
+        self._require_tree(welcome.name, welcome.brokers)
         resumed = bool(welcome.resumes)
         if resumed and welcome.resumes != offer.session:
             raise RemoteProtocolError(f"{welcome.name!r} goes on with a session that it was not asked for")
@@ -295,6 +279,8 @@ class Links:
                 "the session was given up meanwhile; another one is to begin", "session"
             )
         link = self._link(welcome.name)
+        if address in self._dialling.neighbours:
+            self._count(link)
         self._dialling.met(address, welcome.name, linked=True)
         link.address = welcome.address or address
         self._begin(link, welcome, "" if resumed else welcome.session)
@@ -312,23 +298,16 @@ class Links:
                 self._moved(refusal.name)
             self.tell_reach()
 
+    def _require_tree(self, name: str, brokers: Iterable[str]) -> None:
+        try:
+            self._require_no_loop(name, brokers)
+        except RequestRefusedError:
+            self._moved(name)
+            self.tell_reach()
+            raise
+
     def _require_no_loop(self, name: str, brokers: Iterable[str]) -> None:
         self._reachability.require_no_loop(name, brokers)
-
-    def _require_other(self, name: str) -> None:
-        if name == self._settings.broker_id:
-            raise RemoteProtocolError(f"this broker is called {name!r} too; ids must differ")
-
-    def _prefer(self, link: Link, dialled: bool) -> bool:
-        """Two connections to one neighbour: whether the new one replaces the one that is there.
-
-        A second one from the same side means that the first is dead and we have not noticed. If both
-        sides dialled, the one from the broker with the smaller id stays.
-        """
-        if link.dialled == dialled:
-            return True
-        ours_is_kept = self._settings.broker_id < link.name
-        return dialled == ours_is_kept
 
     def _replace(self, link: Link) -> None:
         """The connection a link has is given up for a new one."""
@@ -398,7 +377,7 @@ class Links:
         self.tell_reach()
         if link.outstanding.announces:
             # What it was told last may not have arrived: its interest in that is not known.
-            self._lose_track(link)
+            self.track_lost(TrackLost(link))
         self._subscriptions.link_down(link)
 
     def retire(self, link: Link) -> None:
@@ -407,6 +386,7 @@ class Links:
 
     def review_waiting(self) -> None:
         """Give up sessions for which too many messages wait, and waiting for what does not come."""
+        self._forget_gone()
         oldest_us = self._turn.now_us - self._settings.recovery_us_max
         for link in self.links.values():
             if link.stage is LinkStage.OPEN:
@@ -453,16 +433,12 @@ class Links:
         """The neighbour has lost track of a subscriber."""
         self._step(link, LinkStep.INCOMPLETE)
         self.tell_reach()
-        self._lose_track(link)
+        self.track_lost(TrackLost(link))
 
     def track_lost(self, event: TrackLost) -> None:
-        """A neighbour could not be asked who is interested behind it."""
-        self._lose_track(event.link)
-
-    def _lose_track(self, link: Link) -> None:
         """A broker behind this link may be interested in what we have not heard of."""
-        if not link.unknown:
-            link.unknown = True
+        if not event.link.unknown:
+            event.link.unknown = True
             self._completeness.tell()
 
     def announced(self, event: Announced) -> None:
@@ -485,8 +461,16 @@ class Links:
         link.unknown = False
         if not link.met:
             link.met = True
+            self._count(link)
             self._events.tell(InterestKnown(link))
         self._completeness.tell()
+
+    def _count(self, link: Link) -> None:
+        """From now on it is waited for."""
+        if link.provisional:
+            link.provisional = False
+            self._names_changed()
+            self.tell_reach()
 
     def _wanted(self, link: Link, batch: PublicationBatch) -> PublicationBatch | None:
         """What the brokers behind a link want of a batch that was kept whether they did or not."""
@@ -549,8 +533,7 @@ class Links:
             self._turn.note(
                 "info", "a neighbour has moved", neighbour=name, waiting_bytes=link.channel.backlog_bytes
             )
-            self.drop(link)
-            self._events.tell(NeighbourGone(link))
+            self._forget(link)
 
     def tell_reach(self, _: Event | None = None) -> None:
         """Tell every neighbour whom we connect it to and whom not, if that has changed."""
@@ -569,14 +552,25 @@ class Links:
         if link.connection is not None:
             self._endings.end(link.connection)
         self._dialling.forget_broker(link.name)
-        self.drop(link)
-        self._events.tell(NeighbourGone(link, for_good=True))
+        self._forget(link, for_good=not link.provisional)
         self._turn.note("info", "a neighbour has left the network", neighbour=link.name)
+
+    def _forget_gone(self, but: str = "") -> None:
+        """Those that nobody has named and that went before they had said everything have never been here."""
+        for link in self._unknown_brokers.gone():
+            if any(self._tables.from_link(link.name)):
+                self._events.tell(LinkAbandoned(link))
+            elif link.name != but:
+                self._forget(link)
+
+    def _forget(self, link: Link, *, for_good: bool = False) -> None:
+        self.drop(link)
+        self._events.tell(NeighbourGone(link, for_good=for_good))
 
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
-        self._turn.effect(Neighbours(tuple(sorted(self.links))))
+        self._names_changed()
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.

@@ -1,10 +1,16 @@
-"""What a broker that dials offers: the link that may be there already, and the session to go on with."""
+"""What brokers offer each other when they meet: the link that may be there, and the session to go on with."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["NO_OFFER", "Offer"]
+from braid.protocol.messages import PROTOCOL_VERSION, Welcome
+
+if TYPE_CHECKING:
+    from braid.broker.parties import Link
+    from braid.broker.settings import BrokerSettings
+
+__all__ = ["NO_OFFER", "Offer", "welcome_to"]
 
 
 class Offer(NamedTuple):
@@ -23,3 +29,27 @@ class Offer(NamedTuple):
 
 
 NO_OFFER = Offer()
+
+
+def welcome_to(
+    link: Link,
+    settings: BrokerSettings,
+    incarnation: str,
+    epoch: int,
+    proofs: dict[str, str],
+    **more: Any,
+) -> Welcome:
+    """The answer to a broker that was let in; `more` is what only links that count already say."""
+    return Welcome(
+        PROTOCOL_VERSION,
+        settings.broker_id,
+        incarnation,
+        credit=link.channel.credit_to_grant,
+        frame_bytes_max=settings.frame_bytes_max,
+        address=settings.address,
+        delta=settings.delta,
+        session=link.agreed,
+        proofs=proofs,
+        epoch=epoch,
+        **more,
+    )

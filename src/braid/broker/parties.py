@@ -167,6 +167,7 @@ class Link(Party):
         "named",
         "outstanding",
         "placed",
+        "provisional",
         "reaches",
         "reaches_digests",
         "replaces",
@@ -225,6 +226,9 @@ class Link(Party):
         nobody is unknown."""
         self.met = False
         """Whether it has been open since our start; that stays."""
+        self.provisional = False
+        """Whether nobody has named it, and it has not been met: nothing is promised for it, and when its
+        connection ends it is forgotten."""
         self.told_complete = False
         """Whether we have told it that our tables are complete, on this connection: the other direction."""
         self.since_us = 0

@@ -66,6 +66,8 @@ class Reachability:
         for link in self._links.values():
             if link is besides:
                 continue
+            if link.provisional and link.down:
+                continue  # nothing was promised for it
             names.update(dict.fromkeys(link.missing))
             if not link.channel.connected or not (link.current or link.missing or link.placed):
                 names[f"{self._broker_id} to {link.name}"] = None
@@ -123,6 +125,9 @@ class Reachability:
             if not link.channel.connected:
                 continue
             reach, missing = self.reach(link), self.missing(link)
+            if link.provisional:
+                # Nobody behind it may take for granted that what is published here waits for it.
+                missing = (f"{self._broker_id} to {link.name}", *missing)[:MISSING_MAX]
             around = tuple([(name, each.address) for name, each in known if each is not link])
             same = len(reach) == len(link.told_reach) and reach.issuperset(link.told_reach)
             if not same or missing != link.told_missing or around != link.told_around:

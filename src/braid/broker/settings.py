@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 from braid.adaptation import SoftLinkSettings
 from braid.adaptation.topology import TopologySettings
@@ -89,6 +90,13 @@ class BrokerSettings:
     expected: tuple[str, ...] = ()
     """Ids of neighbours that link to this one. A broker that has lost its data, or keeps none, does not know
     them otherwise, and would give receipts and answers that hold for those only whom it has met again."""
+    unknown_brokers: Literal["accept", "refuse"] = "accept"
+    """Whether brokers may link to this one that it neither dials nor expects and has never met, where no
+    access file says who may. accept: nothing need be said here of a new neighbour, and anybody who can
+    connect can become one. refuse: each is named in expected, or dialled."""
+    unknown_brokers_max: int = 256
+    """How many such brokers may be neighbours. Higher: more may link, and more that nobody knows may have to
+    be waited for. Those that are named are not counted."""
     link_token: str = ""
     """The token that this broker shows to its neighbours, if they ask for one. A certificate is better: it
     never crosses the wire."""
@@ -194,10 +202,13 @@ class BrokerSettings:
             "frame_bytes_max",
             "link_queue_bytes_max",
             "link_messages_max",
+            "unknown_brokers_max",
             "client_queue_bytes_max",
         ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.unknown_brokers not in ("accept", "refuse"):
+            raise ConfigurationError(f"unknown_brokers is accept or refuse, not {self.unknown_brokers!r}")
         if self.hops_max > 255:
             raise ConfigurationError(f"hops_max must be at most 255, not {self.hops_max}")
         if not 0 <= self.disk_low_bytes <= self.disk_high_bytes or self.memory_bytes_max < 0:

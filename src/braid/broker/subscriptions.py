@@ -16,6 +16,7 @@ from braid.broker.access import ANONYMOUS
 from braid.broker.confirmations import Installation, Installations, when_confirmed
 from braid.broker.events import Advertised, AnythingExpected, CaughtUp, NeighboursTold, TrackLost
 from braid.broker.parties import Client, ClientDestination, Link, class_of
+from braid.broker.tells import carried, message_of, takes_back
 from braid.broker.turn import REASON_LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import FilterError, RequestRefusedError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         ClientLeft,
         Events,
         Installed,
+        LinkAbandoned,
         LinkBegun,
         LinkOpening,
         LinkRemoved,
@@ -42,14 +44,10 @@ if TYPE_CHECKING:
     from braid.broker.parties import Party
     from braid.broker.turn import Turn
     from braid.language import Filter
-    from braid.protocol.codec import Body
-    from braid.protocol.messages import Message, SubscribeDurable
+    from braid.protocol.messages import SubscribeDurable
     from braid.routing import RoutingTables, Tell
 
 __all__ = ["Subscriptions"]
-
-# What a character takes at most.
-UTF8_BYTES_MAX = 4
 
 # Characters of a filter that the audit log shows.
 FILTER_SHOWN_MAX = 300
@@ -442,7 +440,15 @@ class Subscriptions:
 
     def drop_stale(self, event: LinkOpening) -> None:
         """The neighbour has said everything: what it did not repeat goes."""
-        link = event.link
+        self._drop_stale(event.link)
+
+    def abandon(self, event: LinkAbandoned) -> None:
+        """Remove all that came from a link that is down, step by step."""
+        if event.link not in self._dropping:
+            self.mark_stale(event.link)
+            self._drop_stale(event.link)
+
+    def _drop_stale(self, link: Link) -> None:
         for key in link.stale_subscriptions:
             self.installations.cancel(key, link.name)
         self._dropping[link] = sorted(link.stale_subscriptions, reverse=True)
@@ -514,7 +520,7 @@ class Subscriptions:
             if link is None or not link.agreed:
                 continue
             self._requests += 1
-            message = _message_of(self._carried(link, tell), self._requests)
+            message = message_of(carried(link, tell, self._turn), self._requests)
             if tell.verb is Verb.SUBSCRIBE:
                 link.outstanding.told_subscription(tell.key, self._requests)
             elif tell.verb is Verb.UNSUBSCRIBE:
@@ -525,7 +531,7 @@ class Subscriptions:
             in_line = tell.verb is Verb.UNADVERTISE
             if tell.verb is Verb.ADVERTISE:
                 known = link.outstanding.told_advertisement(tell.key, self._requests)
-                in_line = link.channel.retract(partial(_takes_back, tell.key)) or known
+                in_line = link.channel.retract(partial(takes_back, tell.key)) or known
             elif tell.verb is Verb.UNADVERTISE:
                 link.outstanding.untold_advertisement(tell.key)
             self._turn.tell(link, message, in_line=in_line)
@@ -533,29 +539,6 @@ class Subscriptions:
         for link, before in current.items():
             if link.current and not before:
                 self._events.tell(CaughtUp(link))
-
-    def _fits(self, link: Link, text: str) -> bool:
-        """Whether a neighbour can be told of a filter."""
-        bytes_max = carried_bytes(link.channel.frame_bytes_max)
-        return len(text) * UTF8_BYTES_MAX <= bytes_max or len(text.encode()) <= bytes_max
-
-    def _carried(self, link: Link, tell: Tell) -> Tell:
-        """What a neighbour is told; everything instead of a filter that is too large for it.
-
-        It was accepted before the neighbour was met, or where nobody knew how little is read here. To leave
-        it out would hide what it covers, and those who wait for its installation would be answered.
-        """
-        if tell.filter is None or self._fits(link, tell.filter.text):
-            return tell
-        self._turn.counters.oversized += 1
-        self._turn.note(
-            "warning",
-            "a filter is too large for a neighbour, which is told TRUE instead",
-            neighbour=link.name,
-            key=tell.key,
-            frame_bytes_max=link.channel.frame_bytes_max,
-        )
-        return tell._replace(filter=ANYTHING)
 
     def _answer_when_known(self, tells: Iterable[Tell], waiter: Waiter, but: Link | None = None) -> None:
         """Tell who waits once every link knows all advertisements it was told so far."""
@@ -576,19 +559,3 @@ def _asker(waiter: Waiter) -> Link | None:
     """The neighbour that waits, if it is still in the session in which it asked."""
     party = waiter.party
     return party if isinstance(party, Link) and party.session == waiter.session else None
-
-
-def _takes_back(key: str, message: Body) -> bool:
-    return isinstance(message, Unadvertise) and message.key == key
-
-
-def _message_of(tell: Tell, request: int) -> Message:
-    if tell.verb is Verb.UNSUBSCRIBE:
-        return Unsubscribe(request, tell.key)
-    if tell.verb is Verb.UNADVERTISE:
-        return Unadvertise(request, tell.key)
-    # As it was written: the reader has accepted as much before, and a canonical text may be longer.
-    text = tell.filter.text if tell.filter is not None else ""
-    if tell.verb is Verb.ADVERTISE:
-        return Advertise(request, tell.key, text)
-    return Subscribe(request, tell.key, text, anchor=tell.anchor.broker, exact=tell.anchor.exact)

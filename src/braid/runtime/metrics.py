@@ -56,7 +56,7 @@ _COUNTERS: Final = {
     "dropped": "Publications dropped for consumers or links that were behind.",
     "stored": "Rows appended to the logs of durable subscriptions.",
     "looped": "Publications that had crossed too many links.",
-    "oversized": "Publications left out, and filters told as TRUE, for a party that reads only smaller frames.",
+    "oversized": "Publications left out, and filters told as TRUE, where a party reads only smaller frames.",
     "unreadable": "Subscriptions and advertisements of neighbours whose filters could not be read.",
     "resent_frames": "Frames sent again after a connection was lost.",
     "stalled": "Connections to brokers given up because nothing moved on them.",
