@@ -53,7 +53,7 @@ def a_read(numbers: list[int]) -> Read:
     return Read(array("q", [number % 2 for number in numbers]), array("q", numbers), array("d", sorted(at_s)))
 
 
-def felt(numbers: list[int]) -> dict[str, float]:
+def felt(numbers: list[int]) -> dict[str, float | None]:
     return felt_of(a_failover(numbers), {"N1": a_read(numbers)}, SENT_S, lambda _: 1)
 
 
@@ -82,6 +82,18 @@ def test_what_was_dropped_doubled_and_displaced_is_seen() -> None:
 def test_what_was_lost_in_the_broker_that_died_counts_for_nobody() -> None:
     found = felt([number for number in range(2_000) if not 995 <= number < FIRST])
     assert (found["dropped_share"], found["ordering_degree"]) == (0.0, 1.0)
+
+
+def test_what_never_came_has_no_delay() -> None:
+    found = felt([number for number in range(2_000) if not FIRST <= number < 1_100])
+    assert (found["pdrd_ms"], found["lmpt_ms"], found["dropped_share"]) == (None, None, 1.0)
+
+
+def test_who_was_waited_for_by_nothing_has_no_delay() -> None:
+    """Of what was published before the request to connect nothing is for this neighbour."""
+    found = felt([number for number in range(2_000) if not FIRST <= number < 1_055])
+    assert found["pdrd_ms"] is None
+    assert found["dropped_share"] > 0
 
 
 @pytest.mark.parametrize("fanout", [1, 3])

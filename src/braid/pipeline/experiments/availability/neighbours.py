@@ -60,7 +60,7 @@ def _measure(evidence: Evidence) -> Findings:
                 continue
             (few, first), (many, last) = own[0], own[-1]
             for metric in ("pdrd_ms", "replication_time_ms"):
-                if first[metric]:
+                if first[metric] and last[metric] is not None:
                     labels = {
                         "protocol": "incremental",
                         "spread": spread,

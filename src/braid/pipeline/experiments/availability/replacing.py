@@ -89,10 +89,14 @@ NOTES: Final = (
     "the detection to the end of the failover, load_average what the machine had to do for others when the "
     "run began: times mean little where that is more than its processors.",
 )
-DIFFERENCES: Final = dict.fromkeys(
-    ("pdrd_ms", "replication_time_ms"),
-    "The paper's brokers are Java processes of 2009 on machines of their own.",
-)
+DIFFERENCES: Final = {
+    **dict.fromkeys(
+        ("pdrd_ms", "replication_time_ms"),
+        "The paper's brokers are Java processes of 2009 on machines of their own.",
+    ),
+    "dropped_share": "Here most of what waits was published at once and crosses at once, before the replica "
+    "knows a subscription; the paper does not say how its publications came.",
+}
 
 
 class Content:
@@ -214,8 +218,8 @@ async def _replace(task: RunTask, folder: Path) -> dict[str, Any]:
 
 def felt_of(
     found: Failover, read: Mapping[str, Read], published_s: Sequence[float], fanout: Callable[[int], int]
-) -> dict[str, float]:
-    """What was felt of a failover.
+) -> dict[str, float | None]:
+    """What was felt of a failover; None is a delay of what never came.
 
     Args:
         found: when what happened.
@@ -253,8 +257,8 @@ def felt_of(
     quiet_s = (found.killed_s - QUIET_S, found.killed_s - QUIET_S / 6)
     pauses = [added_pause([each], found.killed_s, found.done_s + AFTER_S, quiet_s) for each in streams]
     return {
-        "pdrd_ms": 1000 * mean(resumptions),
-        "lmpt_ms": 1000 * mean(lasts),
+        "pdrd_ms": 1000 * mean(resumptions) if resumptions else None,
+        "lmpt_ms": 1000 * mean(lasts) if lasts else None,
         "replication_time_ms": 1000 * found.replication_s,
         "failover_ms": 1000 * (found.done_s - found.asked_s),
         "detection_ms": 1000 * (found.detected_s - found.killed_s),
@@ -286,11 +290,16 @@ def samples_of(evidence: Evidence, varied: str, *, over: str = "") -> list[Sampl
     for run in evidence.runs.values():
         settings, values = run.settings, run.summary
         labels = _labels(settings, varied)
-        samples += [Sample(metric, labels, run.seed, values[metric]) for metric in METRICS]
+        samples += [
+            Sample(metric, labels, run.seed, values[metric])
+            for metric in METRICS
+            if values[metric] is not None
+        ]
         x = values[over] if over else float(settings[varied])
         for metric in ("pdrd_ms", "replication_time_ms"):
             line = (settings["protocol"], settings["workload"], settings.get("spread", ""), run.seed, metric)
-            lines.setdefault(line, []).append((x, values[metric]))
+            if values[metric] is not None:
+                lines.setdefault(line, []).append((x, values[metric]))
         known[_place(settings, run.seed)] = run
     for run in evidence.runs.values():
         settings = run.settings
@@ -298,10 +307,10 @@ def samples_of(evidence: Evidence, varied: str, *, over: str = "") -> list[Sampl
             continue
         whole = known.get(_place({**settings, "protocol": "synchronous"}, run.seed))
         for metric in ("pdrd_ms", "replication_time_ms"):
-            if whole is not None and whole.summary[metric] >= SHARE_OF_MS_MIN:
+            own, other = run.summary[metric], whole.summary[metric] if whole is not None else None
+            if own is not None and other is not None and other >= SHARE_OF_MS_MIN:
                 labels = _labels(settings, varied) | {"of": metric}
-                share = run.summary[metric] / whole.summary[metric]
-                samples.append(Sample("share_of_synchronous", labels, run.seed, share))
+                samples.append(Sample("share_of_synchronous", labels, run.seed, own / other))
     for (protocol, workload, spread, seed, metric), points in lines.items():
         if len({x for x, _ in points}) > 1:
             labels = {"protocol": protocol, "workload": workload, "of": metric}
