@@ -8,9 +8,11 @@ import signal
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
+from braid.trace import read_table
 from tests.cli.broker_process import BRAID, BrokerProcess, braid
 
 if TYPE_CHECKING:
@@ -75,6 +77,27 @@ def test_peers_from_the_command_line() -> None:
                 reader.wait()
         assert json.loads(out)["price"] > 10
         assert second.stop(signal.SIGTERM) == 0
+
+
+def metrics_of(peer: PeerProcess) -> str:
+    with urlopen(f"{peer.http}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_peer_writes_down_what_it_holds_and_sends(tmp_path: Path) -> None:
+    traced = ("--trace", str(tmp_path), "--http", "127.0.0.1:0")
+    with (
+        running_peer("--id", "first", *traced) as first,
+        running_peer("--bootstrap", first.address, "--id", "second", *traced) as second,
+    ):
+        for _ in range(10_000):
+            if 'braid_peer_joined{broker="second"} 1.0' in metrics_of(second):
+                break
+        assert 'braid_peer_messages_sent_total{broker="second",kind="join"} ' in metrics_of(second)
+        assert 'braid_peer_messages_sent_total{broker="first",kind="row"} 1.0' in metrics_of(first)
+    assert {row["peer"] for row in read_table(tmp_path, "peer_state").to_pylist()} == {"first", "second"}
+    sent = [row for row in read_table(tmp_path, "link_sample").to_pylist() if row["target"] == ""]
+    assert {row["source"] for row in sent} == {"first", "second"}
 
 
 def test_a_broker_that_is_asked_how_it_is_as_a_peer() -> None:

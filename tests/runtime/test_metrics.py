@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from braid.broker.core import BrokerCore
 from braid.broker.settings import BrokerSettings
 from braid.errors import ConfigurationError
+from braid.p2p.dht.ring import Ring
+from braid.p2p.dmm import Dmm
+from braid.p2p.turn import Turn
 from braid.protocol.inputs import Tick
 from braid.runtime import metrics
+from braid.runtime.datagrams import DatagramCounters
 from braid.runtime.metrics import Metrics, TurnTimes
 
 STATISTICS: dict[str, Any] = {
@@ -106,6 +111,38 @@ def test_names_and_values() -> None:
     }
     assert {key: found.get(key) for key in expected} == expected
     assert found["braid_turn_seconds_sum", "input=Tick"] == pytest.approx(2.000026)
+
+
+def test_a_peer_says_what_it_holds_and_sends() -> None:
+    turn = Turn()
+    dht = Ring(turn, "p0")
+    dmm = Dmm(turn, dht)
+    counters = DatagramCounters(sent=3, dropped=1, messages={"find": 4, "multicast": 2})
+    report = {
+        "joined": True,
+        "neighbours": ["p1", "p2"],
+        "holds": dmm.statistics(),
+        "connections": {"opened": 2, "accepted": 1},
+        "datagrams": msgspec.to_builtins(counters),
+        "to_peers": 5,
+        "from_peers": 6,
+        "refused": 0,
+    }
+    found = samples(Metrics(Machine(), peer=lambda: report).text())
+    expected = {
+        ("braid_peer_joined",): 1,
+        ("braid_peer_neighbours",): 2,
+        ("braid_peer_leaf_entries",): 0,
+        ("braid_peer_tree_entries",): 0,
+        ("braid_peer_regions",): 0,
+        ("braid_peer_connections", "side=opened"): 2,
+        ("braid_peer_datagrams_sent_total",): 3,
+        ("braid_peer_datagrams_dropped_total",): 1,
+        ("braid_peer_to_peers_total",): 5,
+        ("braid_peer_messages_sent_total", "kind=find"): 4,
+        ("braid_peer_messages_sent_total", "kind=multicast"): 2,
+    }
+    assert {key: found.get(key) for key in expected} == expected
 
 
 def test_everything_a_broker_counts_is_there() -> None:

@@ -106,6 +106,25 @@ def test_links_are_told_apart_and_their_round_trips_measured(tmp_path: Path) -> 
     assert (load["queue_bytes"], load["subscriptions"], load["covering_set"]) == (12, 3, 2)
 
 
+def test_a_peer_notes_what_it_holds_and_what_it_has_sent_since(tmp_path: Path) -> None:
+    sent = {"find": 5}
+    holds = {"leaf_entries": 7, "tree_entries": 3}
+    trace = NodeTracing(
+        TraceWriter(tmp_path, "A"), "A", statistics, lambda: {"holds": holds, "datagrams": {"messages": sent}}
+    )
+    trace.turn(Tick(), [], 1_000_000)
+    sent = {"find": 9, "multicast": 2}
+    trace.turn(Tick(), [], 2_500_000)
+    trace.close(3_000_000)
+    state = read_table(tmp_path, "peer_state").to_pylist()[0]
+    assert (state["peer"], state["leaf"], state["tree"]) == ("A", 7, 3)
+    rows = read_table(tmp_path, "link_sample").to_pylist()
+    assert [(row["target"], row["kind"], row["messages"]) for row in rows] == [
+        ("", "find", 4),
+        ("", "multicast", 2),
+    ]
+
+
 def test_rows_of_a_log_are_deliveries_unless_they_are_replayed(tmp_path: Path) -> None:
     trace = tracing(TraceWriter(tmp_path, "A"))
     trace.turn(Received(1, [HELLO]), [Greeted(1, 10, "client", "alice")], 1)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from braid.errors import LocalProtocolError, RemoteProtocolError
-from braid.p2p.dht.messages import dht_messages
+from braid.p2p.dht.messages import Numbered, Routed, dht_messages
 from braid.protocol.codec import Vocabulary
 from braid.protocol.effects import Drained
 from braid.protocol.inputs import Drain, Heard
@@ -28,15 +29,24 @@ if TYPE_CHECKING:
     from braid.protocol.effects import Effect
     from braid.protocol.inputs import Input
 
-__all__ = ["Peer", "peer_vocabulary"]
+__all__ = ["Peer", "inner_kind", "peer_vocabulary"]
 
 # A message that ends here may lead to another one that does, such as on the way up a tree of regions: some
 # hundred levels with some dozen entries. More than this is a circle.
 DELIVERIES_MAX: Final = 100_000
 
 
+_BEGINNING: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
 # What comes of values that fit the types of a message and mean nothing, such as a key that is too short.
 NONSENSE: Final = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError)
+
+
+def inner_kind(message: msgspec.Struct) -> str:
+    """What a message is about, as `multicast`: of one that is routed or confirmed, what is in it."""
+    while isinstance(message, (Numbered, Routed)):
+        message = message.message
+    return _BEGINNING.sub("_", type(message).__name__).lower()
 
 
 def peer_vocabulary(application_messages: Sequence[type[msgspec.Struct]]) -> Vocabulary:

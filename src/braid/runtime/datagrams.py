@@ -14,7 +14,7 @@ import logging
 import random
 import ssl
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from braid.errors import BraidError, ConfigurationError, RemoteProtocolError
@@ -99,6 +99,8 @@ class DatagramCounters:
     """Messages that were dropped on purpose."""
     refused: int = 0
     """Connections that were refused, or ended for what came over them."""
+    messages: dict[str, int] = field(default_factory=dict)
+    """Messages that were sent, by kind; those to itself left out."""
 
 
 class Datagrams:
@@ -115,6 +117,7 @@ class Datagrams:
         admits: Callable[[str | None, str | None], str] = lambda token, certificate: "",
         client_tls: ssl.SSLContext | None = None,
         on_refused: Callable[[str, str], None] = lambda address, reason: None,
+        kind_of: Callable[[msgspec.Struct], str] = lambda message: type(message).__name__,
     ) -> None:
         """
         Args:
@@ -127,6 +130,7 @@ class Datagrams:
                 is refused, or nothing.
             client_tls: for connections to others; None for plain ones.
             on_refused: told when another machine refuses us, and why.
+            kind_of: what a message is counted as.
         """
         self.address = address
         self.counters = DatagramCounters()
@@ -140,6 +144,7 @@ class Datagrams:
         self.admits = admits
         self._client_tls = client_tls
         self._on_refused = on_refused
+        self._kind_of = kind_of
         self._chance = random.Random(f"{self.settings.loss_seed}/{address}")
         self._loop = asyncio.get_running_loop()
         self._log = logging.getLogger(f"braid.datagrams.{address}")
@@ -184,6 +189,10 @@ class Datagrams:
         if effect.address == self.address:
             self._loop.call_soon(self._report, Heard(self.address, messages))
             return
+        counted = self.counters.messages
+        for message in messages:
+            kind = self._kind_of(message)
+            counted[kind] = counted.get(kind, 0) + 1
         data = encode_datagram(messages)
         outgoing = self._outgoing.pop(effect.address, None)
         if outgoing is None:

@@ -17,7 +17,7 @@ from braid.errors import ConfigurationError
 from braid.runtime.logs import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
@@ -44,6 +44,23 @@ BOUNDS_US: Final = (
     100_000,
     1_000_000,
 )
+
+_PEER_GAUGES: Final = {
+    "subscriptions": "Subscriptions of this peer's own clients.",
+    "leaf_entries": "Entries that this peer matches publications with.",
+    "tree_entries": "Entries of others that this peer passes publications on for.",
+    "regions": "Regions that this peer owns.",
+    "trees": "Spaces in which this peer asks others for publications.",
+}
+_PEER_COUNTERS: Final = {
+    "datagrams_sent": "Datagrams sent to other peers.",
+    "datagrams_heard": "Datagrams that came from other peers.",
+    "datagrams_dropped": "Datagrams that found no room, were too large, or had no way to their address.",
+    "datagrams_refused": "Connections of peers that were refused, or ended for what came over them.",
+    "to_peers": "Publications that went from clients or brokers to the peers.",
+    "from_peers": "Publications that came from the peers to clients or brokers.",
+    "refused": "Publications that were not allowed to cross.",
+}
 
 _COUNTERS: Final = {
     "received": "Publications that arrived, from clients and links.",
@@ -145,9 +162,21 @@ class Metrics:
     """The metrics of one machine."""
 
     def __init__(
-        self, machine: Reporting, turns: TurnTimes | None = None, handshakes: Handshakes | None = None
+        self,
+        machine: Reporting,
+        turns: TurnTimes | None = None,
+        handshakes: Handshakes | None = None,
+        peer: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
+        """
+        Args:
+            machine: what is asked for its statistics.
+            turns: how long its turns take.
+            handshakes: of the listener.
+            peer: what there is to know about the peer of this process, if it is one.
+        """
         self._machine = machine
+        self._peer = peer
         self._turns = turns
         self._handshakes = handshakes
         self._registry: CollectorRegistry | None = None
@@ -182,6 +211,8 @@ class Metrics:
         yield from self._turn_times(broker)
         if self._handshakes is not None:
             yield from _handshakes(broker, self._handshakes)
+        if self._peer is not None:
+            yield from _peers(broker, self._peer())
 
     def _turn_times(self, broker: str) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
@@ -253,6 +284,40 @@ def _handshakes(broker: str, handshakes: Handshakes) -> Iterator[Metric]:
     )
     refused.add_metric([broker], float(handshakes.refused))
     yield refused
+
+
+def _peers(broker: str, found: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    joined = GaugeMetricFamily("braid_peer_joined", "1 while this peer has its place.", labels=["broker"])
+    joined.add_metric([broker], float(found["joined"]))
+    yield joined
+    neighbours = GaugeMetricFamily(
+        "braid_peer_neighbours", "Neighbours of this peer on the circle, at most 16.", labels=["broker"]
+    )
+    neighbours.add_metric([broker], float(len(found["neighbours"])))
+    yield neighbours
+    for name, help_text in _PEER_GAUGES.items():
+        family = GaugeMetricFamily(f"braid_peer_{name}", help_text, labels=["broker"])
+        family.add_metric([broker], float(found["holds"][name]))
+        yield family
+    connections = GaugeMetricFamily(
+        "braid_peer_connections", "Connections with other peers.", labels=["broker", "side"]
+    )
+    for side, count in sorted(found["connections"].items()):
+        connections.add_metric([broker, side], float(count))
+    yield connections
+    for name, help_text in _PEER_COUNTERS.items():
+        counter = CounterMetricFamily(f"braid_peer_{name}", help_text, labels=["broker"])
+        value = found[name] if name in found else found["datagrams"][name.removeprefix("datagrams_")]
+        counter.add_metric([broker], float(value))
+        yield counter
+    sent = CounterMetricFamily(
+        "braid_peer_messages_sent", "Messages sent to other peers.", labels=["broker", "kind"]
+    )
+    for kind, count in sorted(found["datagrams"]["messages"].items()):
+        sent.add_metric([broker, kind], float(count))
+    yield sent
 
 
 def _mesh(broker: str, mesh: Mapping[str, Any]) -> Iterator[Metric]:

@@ -99,13 +99,23 @@ class _Neighbour:
 class NodeTracing:
     """Writes the trace of one node that drives a broker."""
 
-    def __init__(self, writer: TraceWriter, broker: str, statistics: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        writer: TraceWriter,
+        broker: str,
+        statistics: Callable[[], Mapping[str, Any]],
+        peer: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
         """
         Args:
             writer: with a thread, since nothing here may take long.
             broker: the broker's id.
             statistics: a snapshot of the machine's numbers, as metrics show them.
+            peer: what there is to know about the peer of this process, if it is one.
         """
+        self._peer = peer
+        self._messages: dict[str, int] = {}
+        """What that has sent, by kind, until the last sample."""
         self._writer = writer
         self._broker = broker
         self._statistics = statistics
@@ -313,8 +323,22 @@ class NodeTracing:
                 cpu_us - self._cpu_us,
                 links=found.get("mesh", {}).get("links_in_all"),
             )
+        if self._peer is not None:
+            self._sample_peer(at_us, period_us, self._peer())
         self._sampled_at_us, self._cpu_us, self._counters = at_us, cpu_us, counters
         self._complain()
+
+    def _sample_peer(self, at_us: int, period_us: int, found: Mapping[str, Any]) -> None:
+        """What this peer holds, and what it has sent to all others, by kind: it has no links."""
+        before, self._messages = self._messages, dict(found["datagrams"]["messages"])
+        if not self._sampled_at_us:
+            return
+        holds, peer = found["holds"], self._broker
+        self._writer.peer_state(at_us, peer, holds["leaf_entries"], holds["tree_entries"])
+        for kind, count in sorted(self._messages.items()):
+            if count > before.get(kind, 0):
+                sent = count - before.get(kind, 0)
+                self._writer.link_sample(at_us, period_us, peer, "", "primary", kind, sent, 0, 0)
 
     def _sample_links(self, at_us: int, period_us: int, waiting: Mapping[str, int]) -> None:
         for neighbour in self._known.values():

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from braid.errors import ConfigurationError
 from braid.runtime.audit import AuditLog
@@ -23,7 +23,7 @@ from braid.runtime.tls import Address, check_binding, is_loopback, parse_address
 from braid.runtime.tracing import NodeTracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
 
     from braid.broker.core import BrokerCore
@@ -95,8 +95,13 @@ def open_store(
     return thread, state
 
 
-def open_trace(settings: TraceSettings, core: BrokerCore, stack: AsyncExitStack) -> NodeTracing | None:
-    """What writes the trace, if one is wanted."""
+def open_trace(
+    settings: TraceSettings,
+    core: BrokerCore,
+    stack: AsyncExitStack,
+    peer: Callable[[], Mapping[str, Any]] | None = None,
+) -> NodeTracing | None:
+    """What writes the trace, if one is wanted, with what there is to know about the peer of this process."""
     if settings.directory is None:
         return None
     from braid.trace import TraceWriter
@@ -110,7 +115,7 @@ def open_trace(settings: TraceSettings, core: BrokerCore, stack: AsyncExitStack)
         background=True,
     )
     stack.callback(writer.close)  # the node closes it too, if it comes so far; twice does no harm
-    return NodeTracing(writer, broker, core.statistics)
+    return NodeTracing(writer, broker, core.statistics, peer)
 
 
 async def open_broker_directory(settings: ServerSettings, stack: AsyncExitStack) -> Directory | None:

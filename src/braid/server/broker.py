@@ -354,7 +354,9 @@ class Broker:
                 client_tls=doors.client_tls,
                 resources=partial(resources_of, wanted.store.data_dir),
                 on_turn=_Observer(lambda: self.ready, turns, self._ready),
-                tracing=open_trace(wanted.trace, core, stack),
+                tracing=open_trace(
+                    wanted.trace, core, stack, peering.report if peering is not None else None
+                ),
                 handshake_s_max=settings.handshake_us_max / 1e6,
                 connections_max=settings.connections_max,
                 audit=audit,
@@ -377,7 +379,7 @@ class Broker:
             locks = DirectoryLocks(directory, node.report)
             node.locks = locks
             stack.push_async_callback(locks.close)
-        metrics = Metrics(core, turns, node.handshakes)
+        metrics = Metrics(core, turns, node.handshakes, peering.report if peering is not None else None)
         self.http = await open_http(http, self.why_not_ready, metrics, doors, stack)
 
 

@@ -24,7 +24,7 @@ from braid.p2p.dht.pastry import Pastry
 from braid.p2p.dht.ring import Ring
 from braid.p2p.dmm import DMM_MESSAGES, Dmm, DmmSettings, Interests
 from braid.p2p.gateway import GatewaySettings, PeeredBroker, PeersLink
-from braid.p2p.peer import Peer, peer_vocabulary
+from braid.p2p.peer import Peer, inner_kind, peer_vocabulary
 from braid.p2p.schema import NetworkSchema
 from braid.p2p.turn import Turn
 from braid.runtime.datagrams import Datagrams, DatagramSettings
@@ -192,6 +192,7 @@ class Peering:
             admits=self._admits,
             client_tls=client_tls,
             on_refused=self._refused,
+            kind_of=inner_kind,
         )
         return self.machine
 
