@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import signal
 from contextlib import AsyncExitStack, suppress
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 import braid
-from braid.cli import overlay_crawl
+from braid.cli import overlay_crawl, overlay_guard, overlay_replicate
 from braid.cli.connection_options import Door
 from braid.cli.overlay_guard import Guard, Suspicion
+from braid.errors import ConnectionLostError
 from tests.server.test_replicate import Process, named
 
 DOOR = Door(timeout_s=5.0)
@@ -149,3 +151,107 @@ async def test_a_broker_that_is_gone_is_asked_once_a_look_however_many_parts_it_
         assert [each.broker for each in guard.replaced] == ["F"]
         assert guard.replaced[0].granted_by == ("A", "B", "C")
         assert asked.count(f.address) == 1, "and not again to replace it"
+
+
+class Side:
+    """A line A - F - G - B as its operators see it, with F and G gone, and standbys at s1 and s2."""
+
+    def __init__(self) -> None:
+        self.around = {"A": {"F": "f"}, "B": {"G": "g"}}
+        self.places: dict[str, str] = {"a": "A", "b": "B"}
+        self.taken: dict[str, dict[str, str]] = {}
+        self.asked: list[tuple[str, str]] = []
+
+    async def ask(self, address: str, topic: str, door: Door, /, **arguments: str) -> dict[str, Any]:
+        if address in ("f", "g"):
+            raise ConnectionLostError(f"nobody is at {address}")
+        name = self.places.get(address, "")
+        if topic == "standby":
+            return {"in_place": bool(name), "broker": name, "address": address, "epoch": 1}
+        if topic == "grant":
+            self.asked.append((address, arguments["name"]))
+            self.around[name][arguments["name"]] = arguments["address"]
+        if topic == "take_over":
+            name = arguments["name"]
+            self.places[address] = name
+            self.taken[name] = json.loads(arguments["neighbours"])
+            self.around[name] = dict(self.taken[name])
+        links = [self.link(name, other, at) for other, at in self.around.get(name, {}).items()]
+        return {"broker": name, "address": address, "links": links, "ready": True, "unreached": []}
+
+    def link(self, name: str, other: str, at: str) -> dict[str, Any]:
+        """As `name` shows its link to another broker, with that one's other neighbours as they were."""
+        around = {"F": {"A": "a", "G": "g"}, "G": {"B": "b", "F": "f"}}.get(other, {})
+        up = self.places.get(at) == other
+        return {
+            "neighbour": other,
+            "address": at,
+            "up": up,
+            "stage": "open" if up else "down",
+            "epoch": 0,
+            "around": {each: place for each, place in around.items() if each != name},
+        }
+
+    async def crawl(self, address: str, door: Door, *, but: Any = ()) -> overlay_crawl.Network:
+        """All that one sees from there."""
+        found: dict[str, overlay_crawl.Report] = {}
+        waiting = [address]
+        while waiting:
+            place = waiting.pop()
+            try:
+                shown = await self.ask(place, "overlay", door)
+            except ConnectionLostError as error:
+                found[place] = overlay_crawl.Report(place, problem=str(error))
+                continue
+            found[place] = overlay_crawl.Report(place, shown["broker"], overlay=shown)
+            waiting += [link["address"] for link in shown["links"] if link["address"] not in found]
+        return overlay_crawl.Network(list(found.values()))
+
+
+async def test_a_neighbour_that_is_gone_as_well_is_not_asked_and_stays_a_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side = Side()
+    for module in (overlay_guard, overlay_replicate):
+        monkeypatch.setattr(module, "ask", side.ask)
+        monkeypatch.setattr(module, "crawl", side.crawl)
+    guard = Guard(["a", "b"], ["s1", "s2"], DOOR, patience_s=1.0, phi_max=3.0)
+    await guard.look(0.0)
+    await guard.look(10.0)
+    assert [(each.broker, each.granted_by) for each in guard.replaced] == [("F", ("A",)), ("G", ("B", "F"))]
+    assert side.taken == {"F": {"A": "a", "G": "g"}, "G": {"B": "b", "F": "s1"}}
+    assert side.asked == [("a", "F"), ("b", "G"), ("s1", "G")]
+
+
+@pytest.mark.net
+@pytest.mark.soak
+async def test_two_brokers_side_by_side_that_are_killed_at_once_are_both_replaced() -> None:
+    """A - F - G - B: neither can be asked to grant the name of the other."""
+    said: list[str] = []
+    async with AsyncExitStack() as stack:
+        f = await stack.enter_async_context(Process("--id", "F"))
+        g = await stack.enter_async_context(Process("--id", "G", "--neighbour", f.address))
+        a = await stack.enter_async_context(braid.serve(named("A", neighbours=[f.address])))
+        b = await stack.enter_async_context(braid.serve(named("B", neighbours=[g.address])))
+        standbys = [
+            await stack.enter_async_context(braid.serve(named(name, standby=True))) for name in ("S1", "S2")
+        ]
+        for broker in (a, b):
+            await broker.wait_ready(30)
+        door = Door(timeout_s=5.0)
+        addresses = [each.address for each in standbys]
+        guard = Guard([a.address, b.address], addresses, door, patience_s=0.2, phi_max=3.0, say=said.append)
+        await guard.look(0.0)
+        for process in (f, g):
+            process.signal(signal.SIGKILL)
+            await process.ended()
+        async with asyncio.timeout(60):
+            await guard.watch(0.1, count=2)
+        assert sorted(each.broker for each in guard.replaced) == ["F", "G"]
+        async with braid.connect(b.address) as client, braid.connect(a.address) as publisher:
+            reader = await client.subscribe("x > 0")
+            await publisher.publish({"x": 1}, delivery="acknowledged")
+            with suppress(TimeoutError):
+                assert (await reader.get(timeout_s=30))["x"] == 1
+                return
+        pytest.fail(f"nothing comes through: {said}")

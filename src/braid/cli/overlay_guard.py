@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from braid.broker.resumptions import SYNCHRONOUS
@@ -152,11 +152,13 @@ class Guard:
         for name in there:
             if name in self._suspicions:
                 self._suspicions[name].seen(now_s)
+        gone = missed - there
         for name in sorted(missed - there):
             suspicion = self._suspicions.setdefault(name, Suspicion(self._patience_s))
             suspicion.missed(now_s)
             if suspicion.phi(now_s) > self._phi_max:
-                await self._replace(name, list(seen))
+                if await self._replace(name, list(seen), gone - {name}):
+                    gone.discard(name)
 
     def _remember(self, network: Network) -> None:
         """Neighbours of those who answer: from one side of a broker that is gone the other is not seen."""
@@ -166,24 +168,33 @@ class Guard:
             for link in report.links:
                 self._addresses.update(dict.fromkeys(at for at in link["around"].values() if at))
 
-    async def _replace(self, name: str, brokers: list[str]) -> None:
+    async def _replace(self, name: str, brokers: list[str], gone: Collection[str]) -> bool:
+        """Give a broker's place to a standby, while others are gone, too; returns whether that was done."""
         standby = await self._next_standby(name)
         if not standby:
             self._say(f"{name} is gone, and no standby is left")
-            return
+            return False
         self._say(f"{name} is gone; {standby} gets its place")
         try:
             replaced = await replicate(
-                name, standby, brokers, self._door, protocol=self._protocol, say=self._say
+                name,
+                standby,
+                brokers,
+                self._door,
+                silent=gone,
+                known={each.broker: each.address for each in self.replaced},
+                protocol=self._protocol,
+                say=self._say,
             )
             self.replaced.append(replaced)
         except BraidError as error:
             self._say(f"{name} is not replaced yet: {error}")
-            return
+            return False
         if standby in self._standbys:
             self._standbys.remove(standby)
         del self._suspicions[name]
         self._say(f"{name} is at {self.replaced[-1].address} now")
+        return True
 
     async def _next_standby(self, name: str) -> str:
         """The first standby that answers, and waits or has this place already; or another one is started."""

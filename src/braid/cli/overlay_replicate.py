@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,6 +52,8 @@ async def replicate(
     door: Door,
     *,
     without: Sequence[str] = (),
+    silent: Collection[str] = (),
+    known: Mapping[str, str] | None = None,
     protocol: str = SYNCHRONOUS,
     seconds_max: float = 60.0,
     say: Callable[[str], None] = lambda text: None,
@@ -63,7 +65,10 @@ async def replicate(
         standby: the address of the process that is to have its place.
         brokers: addresses from which the network is looked at; a neighbour of the broker is enough.
         door: how to come in.
-        without: neighbours that are gone as well, and are not asked.
+        without: neighbours that are gone as well, and are neighbours no more.
+        silent: neighbours that do not answer and are to be linked again when they are back, or another
+            process has their place. They are not asked and not waited for.
+        known: where brokers are that were replaced lately, whatever others say who have not heard of it.
         protocol: how publications without a receipt come back to it while it rebuilds its tables.
         seconds_max: how long it may take, with the time until neighbours may grant the name.
         say: told what is waited for.
@@ -78,9 +83,12 @@ async def replicate(
     if waiting["in_place"] and waiting["broker"] != name:
         raise RequestRefusedError(f"the process at {standby} has the place of {waiting['broker']}", "linked")
     if not waiting["in_place"]:
-        neighbours, epoch = await _around(name, brokers, door, without)
+        neighbours, epoch = await _around(name, brokers, door, without, known or {})
+        asked = {each: address for each, address in neighbours.items() if each not in silent}
+        if not asked:
+            raise NetworkError(f"none of the neighbours of {name} answers: {', '.join(neighbours)}")
         epoch, key = epoch + 1, secrets.token_hex(32)
-        for neighbour, address in neighbours.items():
+        for neighbour, address in asked.items():
             await _granted(
                 address,
                 door,
@@ -101,12 +109,12 @@ async def replicate(
             neighbours=json.dumps(neighbours),
             resumption=protocol,
         )
-    shown = await _linked(name, standby, door, deadline)
+    shown = await _linked(name, standby, door, deadline, silent)
     return Replaced(
         name,
         shown["address"],
         (await ask(standby, "standby", door))["epoch"],
-        tuple(link["neighbour"] for link in shown["links"]),
+        tuple(link["neighbour"] for link in shown["links"] if link["neighbour"] not in silent),
         time.monotonic() - begun,
     )
 
@@ -122,10 +130,11 @@ def require_protocol(protocol: str) -> None:
 
 
 async def _around(
-    name: str, brokers: Sequence[str], door: Door, without: Sequence[str]
+    name: str, brokers: Sequence[str], door: Door, without: Sequence[str], known: Mapping[str, str]
 ) -> tuple[dict[str, str], int]:
     """The neighbours of a broker with their addresses, and how often its name has changed hands."""
     neighbours: dict[str, str] = {}
+    shown_by_themselves: dict[str, str] = {}
     epoch = 0
     seen: set[str] = set()
     for broker in brokers:
@@ -139,9 +148,12 @@ async def _around(
         for overlay, link in _links_to(name, shown):
             if link["up"]:
                 await _require_silent(name, link["address"], door)
-            neighbours[overlay["broker"]] = overlay["address"]
+            shown_by_themselves[overlay["broker"]] = overlay["address"]
             neighbours.update({each: at for each, at in link["around"].items() if at})
             epoch = max(epoch, link["epoch"])
+    # Who was told of a neighbour long ago may not know that it has been replaced since.
+    neighbours.update({each: at for each, at in known.items() if each in neighbours})
+    neighbours.update(shown_by_themselves)
     for each in without:
         neighbours.pop(each, None)
     if not neighbours:
@@ -188,8 +200,13 @@ async def _granted(
         await asyncio.sleep(4 * LOOK_S)
 
 
-async def _linked(name: str, standby: str, door: Door, deadline: float) -> dict[str, Any]:
-    """What the replica says of itself once all its links are up."""
+async def _linked(
+    name: str, standby: str, door: Door, deadline: float, silent: Collection[str] = ()
+) -> dict[str, Any]:
+    """What the replica says of itself once all its links are up, but for those to silent neighbours.
+
+    While one of these is missing, the replica is not ready, and its links do not know everything.
+    """
     pause_s = LOOK_S
     problem = f"the process at {standby} has not taken the place of {name} yet"
     while True:
@@ -198,8 +215,17 @@ async def _linked(name: str, standby: str, door: Door, deadline: float) -> dict[
         except ConnectionLostError as error:
             problem = str(error)
         else:
-            down = [link["neighbour"] for link in shown["links"] if link["stage"] != "open"]
-            if shown["broker"] == name and shown["ready"] and not down and not shown["unreached"]:
+            missing = silent and any(
+                link["neighbour"] in silent and not link["up"] for link in shown["links"]
+            )
+            down = [
+                link["neighbour"]
+                for link in shown["links"]
+                if link["neighbour"] not in silent
+                and not (link["up"] if missing else link["stage"] == "open")
+            ]
+            whole = shown["ready"] and not shown["unreached"]
+            if shown["broker"] == name and not down and shown["links"] and (missing or whole):
                 return shown
             if down:
                 problem = f"the links to {', '.join(down)} are not up"
