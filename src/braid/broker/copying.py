@@ -187,7 +187,8 @@ class Copying:
         self._hears = link
         if not self._telling:
             self._telling = True
-            tells, self._subscribed = self._tables.unmute_slowly(link.name)
+            tells, keys = self._tables.unmute_slowly(link.name)
+            self._subscribed = keys[::-1]
             self._inform(tells)
         elif self._subscribed:
             if self.unfinished:

@@ -23,6 +23,7 @@ forgotten: the first went the old way. After it, nobody goes back.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from braid.broker.delta_move_life import MOVE_LIFE, MoveStage, MoveStep
@@ -35,7 +36,6 @@ from braid.errors import FilterError, RemoteProtocolError
 from braid.language.filters import Filter
 from braid.protocol.changes import ChangeDone, MoveEntries, MoveInUse, MoveLast
 from braid.protocol.fitting import portions
-from braid.routing import Verb
 
 if TYPE_CHECKING:
     from braid.broker.detours import Detours
@@ -47,9 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaMoves"]
 
-# Entries in one message, and messages in one turn: a few milliseconds at their receivers.
+# Entries in one message, and in those of one turn: a few milliseconds at their receivers.
 ENTRIES_PER_MESSAGE = 16
-MESSAGES_PER_TURN = 4
+ENTRIES_PER_TURN = 64
+# And so many are looked at to find them.
+LOOKED_AT_PER_TURN = 1_024
 # Entries of a temporary table; who is told of more asks for something that cannot be.
 ENTRIES_MAX = 5_000_000
 
@@ -61,10 +63,15 @@ class _Move:
 
     def __init__(self, stage: MoveStage) -> None:
         self.stage = stage
-        self.entries: frozenset[str] | None = None
-        """What is wanted behind the broker that moves, at that broker; None before it is asked."""
-        self.untold: deque[list[str]] = deque()
-        """What of that has to be told."""
+        self.entries: set[str] | None = None
+        """What has been told of what is wanted behind the broker that moves, at that broker; None before it
+        is asked."""
+        self.untold: deque[str] = deque()
+        """The keys of what may have to be told yet."""
+        self.version = 0
+        """Which state of the tables that was."""
+        self.all_told = False
+        """Whether the word that those were all was said."""
 
     def step(self, step: MoveStep) -> None:
         """Something has happened to it."""
@@ -122,10 +129,17 @@ class DeltaMoves(Reconfigurations):
         else:
             super()._joined(operation, new)
 
-    def _wanted_here(self, operation: Operation) -> list[str]:
-        """What is wanted behind this broker: all that its old neighbour was told."""
-        told = self._tables.told_to(operation.after)
-        return [str(tell.filter) for tell in told if tell.verb is Verb.SUBSCRIBE]
+    def _covers_all(self, operation: Operation, move: _Move) -> bool:
+        """Whether all that is wanted behind this broker, which is what its old neighbour was told, was told."""
+        told = move.entries
+        if told is None or not move.all_told:
+            return False
+        if move.version == self._tables.told_version(operation.after):
+            return True  # nothing has changed since
+        entries = map(
+            partial(self._tables.told_entry, operation.after), self._tables.perhaps_told(operation.after)
+        )
+        return all(entry[0].text in told for entry in entries if entry is not None)
 
     def _tell_entries(self, operation: Operation, move: _Move) -> None:
         """Go on telling the new neighbour what is wanted behind this broker."""
@@ -133,18 +147,27 @@ class DeltaMoves(Reconfigurations):
         if new is None or not self._tables.settled(operation.after):
             return
         if move.entries is None:
-            wanted = self._wanted_here(operation)
-            move.entries = frozenset(wanted)
-            for portion in portions(wanted, list(map(len, wanted)), told_bytes(new)):
-                for first in range(0, len(portion), ENTRIES_PER_MESSAGE):
-                    move.untold.append(portion[first : first + ENTRIES_PER_MESSAGE])
-            move.untold.append([])  # the word that those were all
-        if not move.untold:
+            move.entries = set()
+            move.version = self._tables.told_version(operation.after)
+            move.untold.extend(self._tables.perhaps_told(operation.after))
+        if move.all_told:
             return
         operation.until_us = self._turn.now_us + self._turn.settings.operation_us_max
-        for _ in range(min(MESSAGES_PER_TURN, len(move.untold))):
-            some = move.untold.popleft()
-            self._turn.tell(new, MoveEntries(operation.id, some) if some else MoveInUse(operation.id))
+        some: list[str] = []
+        looked_at = 0
+        while move.untold and len(some) < ENTRIES_PER_TURN and looked_at < LOOKED_AT_PER_TURN:
+            looked_at += 1
+            entry = self._tables.told_entry(operation.after, move.untold.popleft())
+            if entry is not None:  # otherwise another one covers it
+                some.append(entry[0].text)
+        move.entries.update(some)
+        for portion in portions(some, list(map(len, some)), told_bytes(new)):
+            for first in range(0, len(portion), ENTRIES_PER_MESSAGE):
+                filters = portion[first : first + ENTRIES_PER_MESSAGE]
+                self._turn.tell(new, MoveEntries(operation.id, filters))
+        if not move.untold:
+            move.all_told = True
+            self._turn.tell(new, MoveInUse(operation.id))
 
     def entries(self, link: Link, message: MoveEntries) -> None:
         """Some of what is wanted behind the broker that moves.
@@ -202,9 +225,9 @@ class DeltaMoves(Reconfigurations):
     def _confirmed(self, operation: Operation, move: _Move) -> None:
         """Everybody sends both ways, and nothing is under way that does not come both ways: decide."""
         new, old = self._links.joining.get(operation.path[-1]), self._neighbours[operation.after]
-        if new is None or move.stage is not _STAGE.UPDATE or move.untold or move.entries is None:
+        if new is None or move.stage is not _STAGE.UPDATE or move.entries is None or not move.all_told:
             return
-        if not move.entries.issuperset(self._wanted_here(operation)):
+        if not self._covers_all(operation, move):
             self._give_up(operation, "what is wanted behind it has changed meanwhile")
             return
         self._come_to(operation, _STEP.IN_USE, f"{len(move.entries)} entries told")

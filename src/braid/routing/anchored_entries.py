@@ -52,6 +52,8 @@ class AnchoredEntries:
         self._told_count = 0
         self._unfinished: dict[_Lane, None] = {}
         """Where something is left for `step`."""
+        self.version = 0
+        """Rises with every change of what the neighbour knows."""
         self.apart: set[str] = set()
         """Keys that are, or would be, told apart."""
 
@@ -80,6 +82,10 @@ class AnchoredEntries:
         return [
             (key, filter, lane.anchor) for lane, known in self._sets.items() for key, filter in known.told()
         ]
+
+    def perhaps_told(self) -> list[str]:
+        """The keys of everything that the neighbour knows, and of what is hidden from it."""
+        return [*self._lanes, *(key for lane in self._unfinished for key in self._sets[lane].retiring)]
 
     def told_entry(self, key: str) -> tuple[Filter, Anchor] | None:
         """Under which filter and anchor the neighbour knows a key; None if it does not."""
@@ -175,6 +181,8 @@ class AnchoredEntries:
             known = self._sets[lane] = PlainSet() if lane.apart else CoveringSet()
         told_before = known.told_count
         change = act(known)
+        if change.told or change.untold:
+            self.version += 1
         self._told_count += known.told_count - told_before
         if known.unfinished:
             self._unfinished[lane] = None

@@ -130,6 +130,11 @@ class CoveringSet:
         return len(self._index) - len(self._retiring)
 
     @property
+    def retiring(self) -> Iterable[str]:
+        """Keys that are gone, and told until what they hide is revealed."""
+        return self._retiring
+
+    @property
     def unfinished(self) -> bool:
         """Whether there is something left for `step`."""
         return bool(self._retiring)

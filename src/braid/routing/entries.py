@@ -46,6 +46,10 @@ class Entries:
     def __getitem__(self, key: str) -> Entry:
         return self._entries[key]
 
+    def keys(self) -> list[str]:
+        """All keys, in the order of their arrival but for those that have come again from elsewhere."""
+        return list(self._entries)
+
     def from_origin(self, origin: Hashable) -> list[str]:
         """The keys that came from there."""
         return list(self._by_origin.get(origin, ()))

@@ -13,25 +13,31 @@ are led to where it still is (`claim`). Then the change is a word about places (
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from braid.language.filters import Filter
 from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.multipath import Anchored
-from braid.routing.neighbour import Kind, Neighbour
+from braid.routing.neighbour import Kind, Neighbour, Tell
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from braid.language.filters import Filter
     from braid.matching.columns import IntArray
     from braid.matching.matcher import Matcher, Reached
     from braid.routing.entries import Entries, Entry
-    from braid.routing.neighbour import Tell
 
-__all__ = ["MovableTables", "unanchored"]
+__all__ = ["ANYTHING", "ENTRIES_PER_STEP", "LOOKED_AT_PER_STEP", "MovableTables", "take_some", "unanchored"]
+
+ANYTHING = Filter("TRUE")
+# Entries of which one step tells a neighbour: a few milliseconds.
+ENTRIES_PER_STEP = 16
+# And so many does it look at to find them; for most it takes a look into a dictionary to pass them by.
+LOOKED_AT_PER_STEP = 256
 
 
 class MovableTables(ABC):
@@ -56,11 +62,9 @@ class MovableTables(ABC):
         if self._agenda.pop(old, None) is not None:
             self._agenda[new] = neighbour
         self._advertisements.rename(old, new)
-        before = {key: self._subscriptions[key] for key in self._subscriptions.from_origin(old)}
-        after = dict(self._subscriptions.rename(old, new))
-        for key, entry in before.items():
-            self._leave_index(key, entry)
-        self._enter_index(after)
+        before = [(key, self._subscriptions[key]) for key in self._subscriptions.from_origin(old)]
+        self._subscriptions.rename(old, new)
+        self._regroup(before)  # nothing that was compared is compared anew
 
     def mute(self, link: str) -> None:
         """Tell a neighbour nothing new for now."""
@@ -68,24 +72,22 @@ class MovableTables(ABC):
 
     def unmute(self, link: str) -> list[Tell]:
         """Tell a neighbour everything that did not come from it; many subscriptions are told step by step."""
+        tells, keys = self.unmute_slowly(link)
+        self.tell_later(link, keys)
+        return tells
+
+    def unmute_slowly(self, link: str) -> tuple[list[Tell], list[str]]:
+        """The same; but which subscriptions it may have to be told of is returned, for `tell_later`.
+
+        Whether one is for this neighbour at all is seen then: there may be very many.
+        """
         neighbour = self._neighbours[link]
         if not neighbour.muted:
-            return []
+            return [], []
         neighbour.muted = False
         told = neighbour.entries(Kind.ADVERTISEMENT)
         fresh = [item for item in self._advertisements.items_elsewhere(link) if item[0] not in told]
-        known = neighbour.entries(Kind.SUBSCRIPTION)
-        met = self._subscriptions.items_elsewhere(link)
-        neighbour.later(neighbour.postponed, (key for key, _ in met if key not in known))
-        return neighbour.change(Kind.ADVERTISEMENT, [], unanchored(fresh))
-
-    def unmute_slowly(self, link: str) -> tuple[list[Tell], list[str]]:
-        """The same; but which subscriptions it may have to be told of is returned, for `tell_later`."""
-        tells = self.unmute(link)
-        neighbour = self._neighbours[link]
-        keys = list(neighbour.postponed)
-        neighbour.postponed.clear()
-        return tells, keys[::-1]
+        return neighbour.change(Kind.ADVERTISEMENT, [], unanchored(fresh)), self._subscriptions.keys()
 
     def tell_later(self, link: str, keys: Iterable[str]) -> None:
         """Tell a neighbour of these in one of the next steps, if it is to know them."""
@@ -102,6 +104,47 @@ class MovableTables(ABC):
         """Where publications for a subscription can be sent to, if it has an anchor."""
         entry = self._subscriptions.get(key)
         return entry.anchor if entry is not None and entry.anchor.broker else None
+
+    # What a neighbour knows.
+
+    def tell_anew(self, link: str) -> list[Tell]:
+        """Everything for a neighbour that has forgotten what it was told; many subscriptions are told step by step."""
+        neighbour = self._neighbours[link]
+        neighbour.again.clear()
+        neighbour.later(neighbour.again, neighbour.entries(Kind.SUBSCRIPTION).perhaps_told())
+        return self._told(neighbour, Kind.ADVERTISEMENT) + self._tell_again(neighbour)
+
+    def perhaps_told(self, link: str) -> list[str]:
+        """The keys of the subscriptions that a neighbour was told, and of those that are hidden from it."""
+        return self._neighbours[link].entries(Kind.SUBSCRIPTION).perhaps_told()
+
+    def told_entry(self, link: str, key: str) -> tuple[Filter, Anchor] | None:
+        """Under which filter and anchor a neighbour knows a subscription; None if it does not."""
+        return self._neighbours[link].entries(Kind.SUBSCRIPTION).told_entry(key)
+
+    def told_version(self, link: str) -> int:
+        """Rises with every change of what a neighbour knows of subscriptions."""
+        return self._neighbours[link].entries(Kind.SUBSCRIPTION).version
+
+    @staticmethod
+    def _told(neighbour: Neighbour, kind: Kind) -> list[Tell]:
+        return [
+            Tell(neighbour.link, kind.news, key, filter, anchor)
+            for key, filter, anchor in neighbour.entries(kind).told()
+        ]
+
+    @staticmethod
+    def _tell_again(neighbour: Neighbour) -> list[Tell]:
+        """Tell a neighbour some of what it has forgotten; what was hidden from it is passed by."""
+        tells: list[Tell] = []
+        looked_at = 0
+        for key in neighbour.again:
+            if len(tells) == ENTRIES_PER_STEP or looked_at == LOOKED_AT_PER_STEP:
+                break
+            looked_at += 1
+            tells += neighbour.tell_again((key,))
+        take_some(neighbour.again, looked_at)
+        return tells
 
     # Ahead of a change.
 
@@ -256,7 +299,10 @@ class MovableTables(ABC):
             if entry.destination == former.destination:
                 continue
             moved.setdefault(entry.destination, []).append(key)
-            for counter in (self._destinations, *((self._takes_all,) if str(entry.filter) == "TRUE" else ())):
+            for counter in (
+                self._destinations,
+                *((self._takes_all,) if entry.filter.terms == ANYTHING.terms else ()),
+            ):
                 counter[entry.destination] += 1
                 counter[former.destination] -= 1
                 if not counter[former.destination]:
@@ -283,13 +329,15 @@ class MovableTables(ABC):
         self, neighbour: Neighbour, items: Iterable[tuple[str, Filter]]
     ) -> list[tuple[str, Filter, Anchor]]: ...
 
-    @abstractmethod
-    def _enter_index(self, entries: Mapping[str, Entry]) -> None: ...
-
-    @abstractmethod
-    def _leave_index(self, key: str, entry: Entry) -> None: ...
-
 
 def unanchored(items: Iterable[tuple[str, Filter]]) -> list[tuple[str, Filter, Anchor]]:
     """Advertisements have no anchor: they are told of wherever they come from."""
     return [(key, filter, HERE) for key, filter in items]
+
+
+def take_some(line: dict[str, None], count: int = ENTRIES_PER_STEP) -> list[str]:
+    """So many out of a line, as many as one step looks at."""
+    keys = list(islice(line, count))
+    for key in keys:
+        del line[key]
+    return keys

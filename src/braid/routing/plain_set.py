@@ -31,6 +31,8 @@ class PlainSet:
 
     unfinished = False
     """There is never anything left for `step`."""
+    retiring: tuple[str, ...] = ()
+    """Nothing is told once it is gone."""
 
     def __init__(self) -> None:
         self._filters: dict[str, Filter] = {}

@@ -13,17 +13,22 @@ the index is the destination that matching names. Without soft links the two are
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from braid.errors import LocalProtocolError
-from braid.language.filters import Filter
 from braid.matching.matcher import Matcher, OwnMatching
 from braid.routing.anchored_entries import HERE, Anchor
 from braid.routing.entries import Entries, Entry
-from braid.routing.movable_tables import MovableTables, unanchored
+from braid.routing.movable_tables import (
+    ANYTHING,
+    ENTRIES_PER_STEP,
+    LOOKED_AT_PER_STEP,
+    MovableTables,
+    take_some,
+    unanchored,
+)
 from braid.routing.multipath import Anchored
 from braid.routing.neighbour import Kind, LinkStatistics, Neighbour, Tell, Verb
 from braid.routing.overlap import OverlapIndex
@@ -31,17 +36,13 @@ from braid.routing.overlap import OverlapIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence
 
+    from braid.language.filters import Filter
     from braid.language.values import Value
     from braid.matching.columns import IntArray
     from braid.matching.index import GroupMatrix
     from braid.matching.matcher import Publications, Reached
 
 __all__ = ["ANYTHING", "RoutingStatistics", "RoutingTables"]
-
-ANYTHING = Filter("TRUE")
-
-# Entries that one step looks at: a few milliseconds.
-ENTRIES_PER_STEP = 16
 
 
 class RoutingStatistics(NamedTuple):
@@ -339,10 +340,10 @@ class RoutingTables(MovableTables):
         if universal_before or neighbour.muted:
             return []
         if neighbour.wants_everything:
-            met = self._subscriptions.items_elsewhere(neighbour.link)
-        else:
-            keys = {key for filter in filters.values() for key in self._overlaps.find(filter)}
-            met = self._subscriptions.items_elsewhere(neighbour.link, keys)
+            neighbour.later(neighbour.postponed, self._subscriptions.keys())
+            return self._tell_postponed(neighbour)
+        keys = {key for filter in filters.values() for key in self._overlaps.find(filter)}
+        met = self._subscriptions.items_elsewhere(neighbour.link, keys)
         if neighbour.also:
             met = [item for item in met if not neighbour.owns(self._subscriptions[item[0]].origin)]
         known = neighbour.entries(Kind.SUBSCRIPTION)
@@ -362,13 +363,13 @@ class RoutingTables(MovableTables):
         tells: list[Tell] = []
         for neighbour in list(self._agenda.values()):
             if neighbour.again:
-                tells += neighbour.tell_again(_taken(neighbour.again))
+                tells += self._tell_again(neighbour)
             elif neighbour.rejoining:
-                tells += self._rejoin(neighbour, _taken(neighbour.rejoining))
+                tells += self._rejoin(neighbour, take_some(neighbour.rejoining))
             elif neighbour.postponed:
                 tells += self._tell_postponed(neighbour)
             elif neighbour.unwanted:
-                tells += self._untell_unwanted(neighbour, _taken(neighbour.unwanted))
+                tells += self._untell_unwanted(neighbour, take_some(neighbour.unwanted))
             else:
                 tells += neighbour.step(ENTRIES_PER_STEP)
             if not neighbour.unfinished:
@@ -386,12 +387,17 @@ class RoutingTables(MovableTables):
 
     def _tell_postponed(self, neighbour: Neighbour) -> list[Tell]:
         known = neighbour.entries(Kind.SUBSCRIPTION)
-        wanted = []
-        for key in _taken(neighbour.postponed):
+        wanted: list[tuple[str, Filter]] = []
+        looked_at = 0
+        for key in neighbour.postponed:
+            if len(wanted) == ENTRIES_PER_STEP or looked_at == LOOKED_AT_PER_STEP:
+                break
+            looked_at += 1
             entry = self._subscriptions.get(key)
             # It may have gone meanwhile, or come another way, or the advertisement has gone.
             if entry is not None and key not in known and neighbour.asks(entry.filter, entry.origin):
                 wanted.append((key, entry.filter))
+        take_some(neighbour.postponed, looked_at)
         return neighbour.change(Kind.SUBSCRIPTION, [], self._anchored(neighbour, wanted))
 
     def _unhear(self, origin: Hashable, filters: Mapping[str, Filter]) -> list[Tell]:
@@ -430,20 +436,7 @@ class RoutingTables(MovableTables):
     def told_to(self, link: str) -> list[Tell]:
         """Everything a neighbour has been told and not untold, advertisements first."""
         neighbour = self._neighbours[self._require_link(link)]
-        return [
-            Tell(link, kind.news, key, filter, anchor)
-            for kind in Kind
-            for key, filter, anchor in neighbour.entries(kind).told()
-        ]
-
-    def tell_anew(self, link: str) -> list[Tell]:
-        """The same for a neighbour that has forgotten it all; many subscriptions are told step by step."""
-        tells = self.told_to(link)
-        neighbour = self._neighbours[link]
-        neighbour.again.clear()
-        subscriptions = [tell.key for tell in tells if tell.verb is Verb.SUBSCRIBE]
-        neighbour.later(neighbour.again, subscriptions[ENTRIES_PER_STEP:])
-        return tells[: len(tells) - len(neighbour.again)]
+        return [tell for kind in Kind for tell in self._told(neighbour, kind)]
 
     def representative(self, link: str, key: str) -> str | None:
         """The key under which a neighbour knows a subscription: its own, or that of one which covers it.
@@ -566,14 +559,6 @@ class RoutingTables(MovableTables):
         if link != (origin in self._neighbours):
             problem = "is not a link; add_link comes first" if link else "is a link, not a local destination"
             raise LocalProtocolError(f"the origin {origin!r} {problem}")
-
-
-def _taken(line: dict[str, None]) -> list[str]:
-    """As many as one step looks at, taken out of a line."""
-    keys = list(islice(line, ENTRIES_PER_STEP))
-    for key in keys:
-        del line[key]
-    return keys
 
 
 def _count_off(counter: Counter[Hashable], destination: Hashable) -> None:
