@@ -130,7 +130,7 @@ class DeltaMoves(Reconfigurations):
             super()._joined(operation, new)
 
     def _covers_all(self, operation: Operation, move: _Move) -> bool:
-        """Whether all that is wanted behind this broker, which is what its old neighbour was told, was told."""
+        """Whether all was told that is wanted behind this broker: what its old neighbour knows."""
         told = move.entries
         if told is None or not move.all_told:
             return False
