@@ -2,7 +2,8 @@
 
 Each attack runs against a broker in a process of its own and says what it cost, how the broker's memory
 changed, how long an innocent client had to wait, and what broke. `tests.hostile.run` prints all of them as a
-table; the attacks with requests are in `attackers`.
+table; the attacks with requests are in `attackers`, those on brokers that ask who everybody is in
+`principals`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from braid.protocol.messages import (
 )
 from braid.runtime.connecting import connect_sync
 from tests.hostile.attackers import RawClient
+from tests.hostile.principals import ATTACKS_OF_PRINCIPALS
 from tests.hostile.stage import RawNeighbour, Stage
 
 if TYPE_CHECKING:
@@ -412,5 +414,6 @@ ATTACKS: dict[str, Callable[[Path], Outcome]] = {
     "fills memories": _fills_memories,
     "explodes": _explodes,
     "exact frames": _exact_frames,
+    **ATTACKS_OF_PRINCIPALS,
 }
 """By name: each takes a directory for the brokers' data and says what came of it."""

@@ -48,8 +48,8 @@ class _Attentive:
     As any client does: one that is silent while another broker starts would be sent away, and rightly.
     """
 
-    def __init__(self, address: str, name: str) -> None:
-        self._raw = RawClient(address, name)
+    def __init__(self, address: str, name: str, token: str | None = None) -> None:
+        self._raw = RawClient(address, name, token)
         self.name = name
         self._sending = threading.Lock()
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
@@ -103,16 +103,20 @@ class _Attentive:
 class Innocent:
     """A client that publishes to another one, which may be at another broker."""
 
-    def __init__(self, here: str, there: str | None = None, *, partial: bool = False) -> None:
+    def __init__(
+        self, here: str, there: str | None = None, *, partial: bool = False, token: str | None = None
+    ) -> None:
         """
         Args:
             here: the broker where it publishes.
             there: the broker where it reads; None for the same.
             partial: be content with answers that hold for the part of the network that is there.
+            token: what it shows to say who it is.
         """
         self._partial = partial
-        self._writer = _Attentive(here, "innocent")
-        self._reader = _Attentive(there, "reader") if there is not None else self._writer
+        self._writer = _Attentive(here, "innocent", token)
+        self._publisher = f"{token}/innocent" if token is not None else "innocent"
+        self._reader = _Attentive(there, "reader", token) if there is not None else self._writer
         self._published = 0
         self._requests = 1
         self.seen = Seen()
@@ -133,7 +137,7 @@ class Innocent:
         seen = self.seen
         self._published += 1
         record = encode_record({"innocent": True, "number": self._published}, 0)
-        self._writer.say(PublicationBatch.of(self._writer.name, [self._published], [record]))
+        self._writer.say(PublicationBatch.of(self._publisher, [self._published], [record]))
         took = self._until(self._reader, lambda frame: isinstance(frame.body, PublicationBatch))
         seen.delivery_s = max(seen.delivery_s, took)
         self._writer.tell_connection(Ping(self._published))

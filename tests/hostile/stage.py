@@ -79,10 +79,19 @@ class RawNeighbour(RawClient):
 class Stage:
     """Two brokers, an innocent client, and a notebook."""
 
-    def __init__(self, attack: str, directory: Path, *options: str) -> None:
+    def __init__(self, attack: str, directory: Path, *, access: str = "", token: str | None = None) -> None:
+        """
+        Args:
+            attack: what is played.
+            directory: for the brokers' data.
+            access: what the access file of both brokers says; empty for none. Each broker shows its name as
+                its token.
+            token: that of the innocent client.
+        """
         self.outcome = Outcome(attack)
         self.directory = directory
-        self._options = options
+        self._access = access
+        self._token = token
         self._ports = {name: free_port() for name in "AB"}
         self._stack = ExitStack()
         self.brokers: dict[str, BrokerProcess] = {}
@@ -116,11 +125,22 @@ class Stage:
             *("--id", name, "--listen", f"{HOST}:{self._ports[name]}"),
             *("--data-dir", str(self.directory / name)),
             *neighbour,
-            *self._options,
+            *self._guarded(name),
         )
         self.brokers[name] = broker
         self._stack.callback(broker.stop)
         broker.wait_for("listening")
+
+    def _guarded(self, name: str) -> tuple[str, ...]:
+        """The options of a broker that asks everybody who they are, if it does."""
+        if not self._access:
+            return ()
+        access, settings = self.directory / "access.toml", self.directory / f"{name}.toml"
+        access.write_text(self._access)
+        settings.write_text(f'[broker]\nlink_token = "{name}"\n')
+        for file in (access, settings):
+            file.chmod(0o600)
+        return ("--access", str(access), "--config", str(settings))
 
     def kill(self, name: str) -> None:
         """`kill -9`."""
@@ -137,7 +157,7 @@ class Stage:
     def begin(self, *, alone: bool = False) -> None:
         """The innocent client is at work, and the attack begins now; `alone`: both its ends are at A."""
         there = None if alone else self.address("B")
-        self.innocent = Innocent(self.address("A"), there, partial=True)
+        self.innocent = Innocent(self.address("A"), there, partial=True, token=self._token)
         self.work()
         self.outcome.memory_before = self.memory()
         self._began = time.monotonic()
