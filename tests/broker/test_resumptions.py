@@ -7,16 +7,25 @@ told A of the one alone, and the replica tells it of the other first.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from braid.broker import replica_cache
 from braid.broker.identities import granted_key
+from braid.broker.replica_cache import ROWS_PER_TURN
 from braid.broker.resumptions import BASIC, IMMEDIATE, INCREMENTAL, RESUMPTIONS, SYNCHRONOUS
 from braid.protocol.log import KeepStanding
 from braid.protocol.messages import Ask, Done, Subscribe
 from braid.routing import RoutingTables
 from tests.broker.wire import Network, WireClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from braid.matching.columns import IntArray
+    from braid.matching.matcher import OwnMatching
+    from braid.protocol import PublicationBatch
 
 KEY = "the secret of the replica"
 AROUND = ("A", "B", "C")
@@ -191,3 +200,39 @@ def test_nothing_is_looked_at_once_everything_is_known() -> None:
     star.release()
     for name in ("R", *AROUND):
         assert not star.network.cores[name]._ways.watched, name
+
+
+def test_late_subscriptions_alone_are_held_against_what_is_kept_some_of_it_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each portion of subscriptions had everything that is kept matched by the whole table, in one turn."""
+    star = Star()
+    star.replace(INCREMENTAL)
+    for number in range(30):
+        star.publisher.publish(*({"x": 11 + number % 9} for _ in range(200)))
+        star.network.run(us=10_000)
+    compared: list[int] = []
+    wanted_by = replica_cache.wanted_by
+
+    def counted(
+        matching: OwnMatching,
+    ) -> Callable[[Sequence[PublicationBatch]], Sequence[IntArray]]:
+        def wanted(batches: Sequence[PublicationBatch]) -> Sequence[IntArray]:
+            compared.append(sum(batch.count for batch in batches))
+            return wanted_by(matching)(batches)
+
+        return wanted
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("what is kept is not matched by the tables again")
+
+    monkeypatch.setattr(replica_cache, "wanted_by", counted)
+    monkeypatch.setattr(RoutingTables, "wanted_behind", never)
+    star.release()
+    at_b, _ = star.got()
+    assert len(at_b) == 4 + 6_000
+    assert len(compared) > 5, "it takes more than one turn"
+    assert max(compared) <= ROWS_PER_TURN + 200
+    assert sum(compared) <= 6_100, "once for all of it, whatever was known before"
+    assert not star.network.cores["R"]._ways.watched
+    assert len(star.network.cores["R"]._resumptions.cache) == 0

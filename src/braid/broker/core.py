@@ -83,6 +83,7 @@ class BrokerCore:
         "_reconfigurations",
         "_replacements",
         "_reports",
+        "_resumptions",
         "_review_at_us",
         "_soft",
         "_sources",
@@ -154,6 +155,7 @@ class BrokerCore:
         self._limits = parts.limits
         self._reconfigurations = parts.reconfigurations
         self._replacements = parts.replacements
+        self._resumptions = parts.resumptions
         self._turns = parts.turns
         self._matcher = parts.tables.matcher
         self._invariants = parts.invariants
@@ -237,6 +239,8 @@ class BrokerCore:
         if isinstance(stimulus, Tick) and self._subscriptions.unfinished:
             self._ways.forget()
             self._subscriptions.step()
+        if isinstance(stimulus, Tick) and self._resumptions.unfinished:
+            self._resumptions.step()
         if self._limits.active:
             self._limits.look()
         if self._changing.active:
@@ -297,7 +301,7 @@ class BrokerCore:
             organising.due_us if organising is not None else None,
             self._reconfigurations.next_us,
             self._exchanges.next_us,
-            self._turn.now_us if self._subscriptions.unfinished else None,
+            self._turn.now_us if self._subscriptions.unfinished or self._resumptions.unfinished else None,
         ):
             if at_us is not None and at_us < due_us:
                 due_us = at_us

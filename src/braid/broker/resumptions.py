@@ -27,22 +27,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from braid.broker.replica_cache import ReplicaCache, wanted_by
 from braid.errors import FilterError
 from braid.language.reading import read_filter
 from braid.matching.matcher import OwnMatching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from braid.broker.events import LinkBegun, LinkLost, LinkOpening, LinkRemoved
     from braid.broker.parties import Link, Party
     from braid.broker.turn import Turn
     from braid.broker.ways import Arrival, Ways
     from braid.language import Filter
-    from braid.matching.columns import IntArray
-    from braid.protocol import PublicationBatch
     from braid.protocol.messages import Subscribe
     from braid.routing import RoutingTables
 
@@ -89,9 +86,10 @@ class Resumptions:
         self._ways = ways
         self._queues: dict[Link, _WaitReady] = {}
         """What waits for a replica that resumes incrementally."""
-        self._cache: list[_Cached] = []
-        """At such a replica: what subscriptions may be for that have not come yet, in order."""
-        self._cached_bytes = 0
+        self.cache = ReplicaCache(turn, neighbours, tables)
+        """At such a replica: what subscriptions may be for that have not come yet."""
+        self._complete = False
+        """Whether all tables are known, and only what was kept is still to be sent."""
         self._review()
 
     # Links.
@@ -117,8 +115,8 @@ class Resumptions:
         link = event.link
         link.resumption = ""
         self._forget(link)
-        if self._holding() == 1:  # this one
-            self._over()
+        self._complete = bool(self.own) and self._holding() == 1  # this one
+        self._end_if_complete()
         self._review()
 
     def link_lost(self, event: LinkLost) -> None:
@@ -129,17 +127,31 @@ class Resumptions:
     def link_removed(self, event: LinkRemoved) -> None:
         """The neighbour is none any more."""
         self._forget(event.link)
+        self.cache.forget_link(event.link)
+        self._end_if_complete()
         self._review()
 
     def _forget(self, link: Link) -> None:
         link.channel.choosing = False
         self._queues.pop(link, None)
 
-    def _over(self) -> None:
-        """This broker knows all tables."""
-        self.own = ""
-        self._cache.clear()
-        self._cached_bytes = 0
+    def _end_if_complete(self) -> None:
+        """This broker is one like others once it knows all tables, and has sent what it kept."""
+        if self._complete and not self.cache.unfinished:
+            self.own, self._complete = "", False
+            self.cache.clear()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something left for `step`."""
+        return self.cache.unfinished
+
+    def step(self) -> None:
+        """Send some more of what was kept to those whose subscriptions have come since."""
+        self.cache.step()
+        if self._complete:
+            self._end_if_complete()
+            self._review()
 
     def _review(self) -> None:
         """Have publications looked at one by one, or no longer."""
@@ -148,6 +160,17 @@ class Resumptions:
             self._ways.watched = watched
             self._ways.forget()
         self._ways.sent_everywhere = self.own == IMMEDIATE
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        yield from self.cache.violations()
+        for link in self._queues:
+            if self._neighbours.get(link.name) is not link:
+                yield f"something waits for the replica {link}, which is no neighbour"
+            elif not link.channel.choosing:
+                yield f"something waits for the replica {link}, and its channel chooses nothing"
+        if bool(self.own or self._queues) != self._ways.watched:
+            yield "publications are looked at one by one, or not, for no reason"
 
     # What comes.
 
@@ -158,8 +181,12 @@ class Resumptions:
         if queue is not None:
             if queue.repeated(messages):
                 self._turn.changed(link)
-        elif self._cache:
-            self._send_cached(link, messages)
+        elif len(self.cache):
+            filters = [self._tables.subscription(message.key) for message in messages]
+            waits = self.cache.unfinished
+            self.cache.repeated(link, [filter for filter in filters if filter is not None])
+            if not waits:
+                self.cache.step()
 
     def arrived(self, source: Party, arrivals: Sequence[Arrival]) -> None:
         """Publications have come and were routed while tables are being rebuilt here or next door."""
@@ -169,59 +196,7 @@ class Resumptions:
         if self.own == INCREMENTAL and source.is_broker:
             for batch, pending in arrivals:
                 if pending is None:
-                    self._keep(_Cached(batch.onward(), source.name))
-
-    # At the replica.
-
-    def _keep(self, cached: _Cached) -> None:
-        """Keep a publication for subscriptions that have not come; who has had it by now is noted."""
-        for link in self._neighbours.values():
-            if link.name != cached.source:
-                cached.sent[link.name] = self._tables.wanted_behind(link.name, cached.batch)
-        self._cache.append(cached)
-        self._cached_bytes += cached.batch.size
-        while self._cached_bytes > self._turn.settings.link_queue_bytes_max:
-            oldest = self._cache.pop(0)
-            self._cached_bytes -= oldest.batch.size
-            self._turn.counters.dropped += oldest.batch.count
-
-    def _send_cached(self, link: Link, messages: Sequence[Subscribe]) -> None:
-        """Send a neighbour what meets subscriptions that have just come, and that it has not had.
-
-        What is kept is compared with these subscriptions only, all of it at once: they come one after the
-        other, and each comparison with all that is known would cost as much as routing everything again.
-        """
-        new = OwnMatching()
-        new.add_many(_items_of(messages))
-        kept = [each for each in self._cache if each.source != link.name]
-        if not kept or not len(new):
-            return
-        for cached, met in zip(kept, _wanted_by(new)([each.batch for each in kept]), strict=True):
-            if len(met):
-                self._send_rows(cached, link)
-
-    def _send_rows(self, cached: _Cached, link: Link) -> None:
-        """Send a neighbour the rows that it wants and has not had."""
-        wanted = self._tables.wanted_behind(link.name, cached.batch)
-        sent = cached.sent.get(link.name)
-        rows = wanted if sent is None else np.setdiff1d(wanted, sent)
-        if len(rows):
-            cached.sent[link.name] = wanted if sent is None else np.union1d(wanted, sent)
-            batch = cached.batch if len(rows) == cached.batch.count else cached.batch.select(rows)
-            self._turn.pass_on((link,), [(batch, None)], None)
-
-
-class _Cached:
-    """Publications that were routed by tables that may lack subscriptions."""
-
-    __slots__ = ("batch", "sent", "source")
-
-    def __init__(self, batch: PublicationBatch, source: str) -> None:
-        self.batch = batch
-        self.source = source
-        """The neighbour that they came from."""
-        self.sent: dict[str, IntArray] = {}
-        """By neighbour: the rows that it has had."""
+                    self.cache.keep(batch.onward(), source.name)
 
 
 class _WaitReady:
@@ -239,26 +214,21 @@ class _WaitReady:
         """The replica has subscribed; returns whether something may be ready."""
         self.look_at_new()
         new = OwnMatching()
-        items = _items_of(messages, len(self._repeated))
+        items = [
+            (f"{place}", filter, "")
+            for place, filter in enumerate(map(_filter_of, messages), len(self._repeated))
+            if filter is not None
+        ]
         new.add_many(items)
         self._repeated.add_many(items)
-        self._channel.choose(_wanted_by(new), 0)
+        self._channel.choose(wanted_by(new), 0)
         return self._channel.waiting_bytes > 0
 
     def look_at_new(self) -> bool:
         """Look at what has been put in line since; returns whether something may be ready."""
         before = self._looked_at
-        self._looked_at = self._channel.choose(_wanted_by(self._repeated), before)
+        self._looked_at = self._channel.choose(wanted_by(self._repeated), before)
         return self._looked_at > before
-
-
-def _items_of(messages: Sequence[Subscribe], first: int = 0) -> list[tuple[str, Filter, str]]:
-    """What an index keeps of the filters of subscriptions, under keys that are numbers."""
-    return [
-        (f"{place}", filter, "")
-        for place, filter in enumerate(map(_filter_of, messages), first)
-        if filter is not None
-    ]
 
 
 def _filter_of(message: Subscribe) -> Filter | None:
@@ -266,18 +236,3 @@ def _filter_of(message: Subscribe) -> Filter | None:
         return read_filter(message.filter)
     except FilterError:
         return None  # who subscribed has heard so
-
-
-def _wanted_by(
-    matching: OwnMatching,
-) -> Callable[[Sequence[PublicationBatch]], Sequence[IntArray]]:
-    """Which rows of batches meet any of some filters."""
-
-    def wanted(batches: Sequence[PublicationBatch]) -> Sequence[IntArray]:
-        found = np.zeros(sum(batch.count for batch in batches), bool)
-        for _, rows in matching.reached(batches) if len(matching) else ():
-            found[slice(None) if rows is None else rows] = True
-        ends = np.cumsum([batch.count for batch in batches])
-        return [np.flatnonzero(each) for each in np.split(found, ends[:-1])]
-
-    return wanted
