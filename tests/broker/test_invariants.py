@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braid.broker.confirmations import Installation
+from braid.broker.lost_logs import Peer, _Fetch
 from braid.broker.settling import Pending, WaitingFor
 from braid.broker.story import LENGTH_MAX
 from braid.broker.waiters import Waiter, WaiterKind
 from braid.errors import InvariantViolated
 from braid.protocol.messages import Done, Subscribe, SubscribeDurable
+from tests.broker.test_log_copies import head_of_nothing, keeper_of, publish, reading, star
 from tests.broker.wire import Network, WireClient
 
 if TYPE_CHECKING:
@@ -271,6 +273,103 @@ def test_an_inconsistency_is_named(what: str) -> None:
     with pytest.raises(InvariantViolated, match=named) as caught:
         core.validate()
     assert any("brings" in line for line in caught.value.story), "it tells what happened last"
+
+
+# What neighbours keep, what is found by publications, and what waits while tables are rebuilt.
+
+
+def copying_network() -> Network:
+    """A in the middle of B, C and D; one of them keeps a log of A, and acknowledged publications wait."""
+    network = star()
+    reading(network)
+    publish(network, "A", range(1, 6))
+    network.run(us=2_000_000)
+    network.hold("A", keeper_of(network))
+    publish(network, "A", range(6, 8))
+    network.run(us=100_000)
+    return network
+
+
+def _copying(core: BrokerCore) -> Any:
+    return next(iter(core._durables.logs.values())).copying
+
+
+def _break_keeper(core: BrokerCore) -> None:
+    _copying(core).keeper = "Z"
+
+
+def _break_copied(core: BrokerCore) -> None:
+    _copying(core).copied = 8
+
+
+def _break_copied_unnoticed(core: BrokerCore) -> None:
+    """Somebody waits for rows that are copied: a receipt that never comes."""
+    _copying(core).copied = 7
+
+
+def _break_peer(core: BrokerCore) -> None:
+    core._durables.lost.peers["Z"] = Peer()
+
+
+def _break_fetch(core: BrokerCore) -> None:
+    lost, (log,) = core._durables.lost, core._durables.logs.values()
+    lost._fetches[log.key] = _Fetch(log, head_of_nothing(), "Z", 0)
+
+
+def _break_unsettled(core: BrokerCore) -> None:
+    """What is settled is found by its publications: repetitions of them would wait for ever."""
+    held = next(iter(core._invariants._further[0]._by_publisher.values()))  # type: ignore[attr-defined]
+    next(iter(held.values())).shares = 0
+
+
+def _break_cache(core: BrokerCore) -> None:
+    core._resumptions.cache._bytes = 5
+
+
+def _break_watching(core: BrokerCore) -> None:
+    core._ways.watched = True
+
+
+def _break_exchange(core: BrokerCore) -> None:
+    core._exchanges.next_us = 4711
+
+
+def _break_out_of_sight(core: BrokerCore) -> None:
+    core._invariants._further[-1]._out_of_sight_bytes = 9  # type: ignore[attr-defined]
+
+
+FURTHER: dict[str, tuple[Callable[[BrokerCore], None], str]] = {
+    "a keeper that is no neighbour": (_break_keeper, "is kept by Z"),
+    "rows copied that are not there": (_break_copied, "is copied to 8"),
+    "rows copied and waited for": (_break_copied_unnoticed, "somebody waits for less"),
+    "a keeper that has gone": (_break_peer, "Z is no neighbour"),
+    "a log fetched from nowhere": (_break_fetch, "is fetched from Z"),
+    "found although it is settled": (_break_unsettled, "is settled, and is found"),
+    "bytes kept for late subscriptions": (_break_cache, "late subscriptions"),
+    "looking at publications for nothing": (_break_watching, "for no reason"),
+    "an exchange that is not": (_break_exchange, "looked at again at 4711"),
+    "bytes out of sight": (_break_out_of_sight, "are out of sight"),
+}
+
+
+@pytest.mark.parametrize("what", FURTHER)
+def test_an_inconsistency_of_copies_and_rebuilt_tables_is_named(what: str) -> None:
+    plant, named = FURTHER[what]
+    core = copying_network().cores["A"]
+    core.validate()
+    plant(core)
+    with pytest.raises(InvariantViolated, match=named):
+        core.validate()
+
+
+def test_a_copy_with_impossible_offsets_is_named() -> None:
+    network = copying_network()
+    core = network.cores[keeper_of(network)]
+    core.validate()
+    (copy,) = core._durables.kept_copies._copies.values()
+    copy.first = copy.next + 1
+    with pytest.raises(InvariantViolated, match="has rows from 6 to 5"):
+        core.validate()
 
 
 def test_a_story_is_bounded_and_keeps_nothing_alive() -> None:

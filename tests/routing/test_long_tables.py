@@ -53,9 +53,9 @@ def test_a_neighbour_is_renamed_without_anything_being_indexed_anew(
     tables.rename_link("old", "new")
     assert indexed == [[], []]
     found = tables.destinations([{"n": 7}, {"n": ENTRIES}])
-    assert [(str(found.groups[column]), row) for row, column in zip(*found.matrix.nonzero(), strict=True)] == [
-        ("new", 0)
-    ]
+    assert [
+        (str(found.groups[column]), row) for row, column in zip(*found.matrix.nonzero(), strict=True)
+    ] == [("new", 0)]
     assert tables.origin_of("s7") == "new"
     tables.remove_link("new")
     assert not tables.destinations([{"n": 7}]).matrix.any()

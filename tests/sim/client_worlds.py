@@ -25,6 +25,8 @@ from tests.sim.brokers import add_tree
 __all__ = ["FAULTS", "ClientWorld"]
 
 END_US = 40_000_000
+# How often brokers are asked whether everything that must hold in them does.
+VALIDATE_US = 370_003
 # Longer than heartbeats, dials and recoveries take.
 REST_S = 40
 DURATIONS_US = (10_000, 400_000, 2_000_000, 6_000_000, 18_000_000)
@@ -42,7 +44,12 @@ class ClientWorld:
     def __init__(self, seed: int, *, faults: int = 6, repeat: str = "", slow_stores: bool = False) -> None:
         """`slow_stores`: readers of logs are always some rows behind, and those have to be read."""
         self.chance = chance = random.Random(f"client world/{seed}")
-        self.world = world = World(seed, codec=chance.random() < 0.3, link=LinkModel(latency_us=2_000))
+        self.world = world = World(
+            seed,
+            codec=chance.random() < 0.3,
+            link=LinkModel(latency_us=2_000),
+            validate_us=VALIDATE_US,
+        )
         world.repeat_command = repeat
         if slow_stores:
             add_tree(world, LINKS, store=True, node=SLOW_STORE, **SMALL_LOGS)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Circle", "RandomTree", "Star", "left_over"]
 
+# How often brokers are asked whether everything that must hold in them does.
+VALIDATE_US = 770_003
+
 # No review of soft links within a run: they stay as the test has made them.
 NEVER_US = 3_600_000_000
 
@@ -105,7 +108,7 @@ class Circle(_Overload):
         body_bytes: int = 200,
         strategy: str = "SB",
     ) -> None:
-        self.world = world = World(1, link=LinkModel(5000))
+        self.world = world = World(1, link=LinkModel(5000), validate_us=VALIDATE_US)
         world.checkers.ordered = False
         node = NodeModel(uplink_messages_per_s=uplink_messages_per_s, uplink_bytes_per_s=uplink_bytes_per_s)
         settings = self._settings(strategy, queue_bytes, NEVER_US, 8)
@@ -146,7 +149,7 @@ class Star(_Overload):
     is full for as long as they publish and for minutes after."""
 
     def __init__(self, *, acknowledged: bool, rate: int, seconds: int, uplink_messages_per_s: int) -> None:
-        self.world = world = World(1, link=LinkModel(5000))
+        self.world = world = World(1, link=LinkModel(5000), validate_us=VALIDATE_US)
         world.checkers.ordered = False
         node = NodeModel(uplink_messages_per_s=uplink_messages_per_s)
         settings = self._settings("S0", 256 * 1024, NEVER_US, 8)
@@ -177,7 +180,9 @@ class RandomTree(_Overload):
 
     def __init__(self, seed: int, strategy: str, *, acknowledged: bool, queue_bytes: int) -> None:
         chance = random.Random(f"overload/{seed}/{strategy}/{acknowledged}/{queue_bytes}")
-        self.world = world = World(seed, link=LinkModel(chance.choice([500, 5000, 20_000])))
+        self.world = world = World(
+            seed, link=LinkModel(chance.choice([500, 5000, 20_000])), validate_us=VALIDATE_US
+        )
         world.checkers.ordered = False
         world.repeat_command = f"pytest tests/sim/test_overload_worlds.py --sim-seed {seed} -k {strategy}"
         names = [f"B{number:02d}" for number in range(20)]

@@ -94,6 +94,7 @@ class Composition:
         "endings",
         "events",
         "exchanges",
+        "from_sets",
         "handshake",
         "identities",
         "incarnation",
@@ -265,7 +266,7 @@ class Composition:
     def _make_publications(self, store: StoreState | None, stopwatch: Callable[[], int] | None) -> None:
         """What happens to publications."""
         settings, turn, unsettled = self.settings, self.turn, self.unsettled
-        from_sets = Unsettled()
+        from_sets = self.from_sets = Unsettled()
         seen = DuplicateFilter(window=OVERTAKING_MAX)
         self.discards = Discards(turn, seen, unsettled, from_sets)
         self.streams = Streams(turn, self.subscriptions, self.tables)
@@ -440,6 +441,14 @@ class Composition:
             self.turns,
             self.draining,
             self.changing,
+            self.unsettled,
+            self.from_sets,
+            self.durables.lost,
+            self.durables.copies,
+            self.durables.kept_copies,
+            self.resumptions,
+            self.exchanges,
+            self.delegated,
         )
 
     def _make_organising(self, seed: int) -> None:

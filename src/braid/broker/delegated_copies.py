@@ -23,7 +23,7 @@ from braid.routing import Anchored
 from braid.routing.delegation import HOPS_OF_SHORTCUTS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from braid.broker.delegations import Delegation
     from braid.broker.discards import Discards
@@ -64,6 +64,15 @@ class DelegatedCopies:
         self._out_of_sight: list[tuple[PublicationBatch, Pending | None, int]] = []
         self._out_of_sight_bytes = 0
         self._bottleneck = Bottleneck("copies for brokers out of sight")
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        found = sum(batch.size for batch, _, _ in self._out_of_sight)
+        if found != self._out_of_sight_bytes:
+            yield f"{found} bytes are out of sight, {self._out_of_sight_bytes} are counted"
+        for batch, care, _ in self._out_of_sight:
+            if care is not None and care.done:
+                yield f"a copy of {batch.publisher} is out of sight, and settled"
 
     # What enters as a set.
 

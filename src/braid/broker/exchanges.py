@@ -34,7 +34,7 @@ from braid.protocol.organising import ExchangeEnd, ExchangeRequest, ExchangeTurn
 from braid.reconfiguration.exchanges import exchange_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from braid.adaptation.topology import LinkExchange
     from braid.broker.events import OperationEnded
@@ -297,6 +297,16 @@ class Exchanges:
     def _try_again(self, current: _Exchange) -> None:
         current.waits_for = ""
         self.next_us = min(self._turn.now_us + AGAIN_US, current.until_us)
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        current = self._current
+        if current is not None and current.stage is ExchangeStage.OVER:
+            yield f"{current} is over and still under way"
+        if (current is None) != (self.next_us is None):
+            yield f"{current} is looked at again at {self.next_us}"
+        if current is not None and current.waits_for and not current.steps:
+            yield f"{current} waits for {current.waits_for}, and has nothing to carry out"
 
     def operation_ended(self, event: OperationEnded) -> None:
         """An operation of this broker is over."""

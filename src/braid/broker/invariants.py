@@ -7,7 +7,7 @@ of a state and change nothing. Tests look after every turn, simulations now and 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from braid.broker.bottleneck import Bottleneck
 from braid.broker.draining import DRAINING
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["Invariants"]
 
 
+class Checked(Protocol):
+    """Says what is wrong with its state."""
+
+    def violations(self) -> Iterator[str]: ...
+
+
 class Invariants:
     """Everything that must hold in one broker."""
 
@@ -47,7 +53,9 @@ class Invariants:
         turns: FairQueue,
         draining: Draining,
         changing: Changing,
+        *further: Checked,
     ) -> None:
+        """`further`: owners of a state that say themselves what is wrong with it."""
         self._turn = turn
         self._connections = connections
         self._links = links
@@ -57,6 +65,7 @@ class Invariants:
         self._turns = turns
         self._draining = draining
         self._changing = changing
+        self._further = further
 
     def violations(self) -> list[str]:
         """What is wrong; nothing if all is well."""
@@ -78,6 +87,7 @@ class Invariants:
             self._lines,
             self._deadlines,
             self._operation,
+            *(each.violations for each in self._further),
         )
         return [found for invariant in invariants for found in invariant()]
 

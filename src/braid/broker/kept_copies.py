@@ -29,6 +29,8 @@ from braid.protocol.log import (
 from braid.protocol.seen_numbers import PACKED_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from braid.broker.events import LinkBegun, NeighbourGone
     from braid.broker.log_reading import LogReading
     from braid.broker.parties import Link
@@ -207,6 +209,17 @@ class KeptCopies:
         copy = self._copies.get(_Place(origin, key))
         if copy is not None and copy.began.id == id:
             self._end(_Place(origin, key))
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        for place, copy in self._copies.items():
+            if not (copy.first <= copy.next and copy.acknowledged < max(copy.next, copy.began.next)):
+                yield (
+                    f"the copy of {place.key} of {place.origin} has rows from {copy.first} to {copy.next}, "
+                    f"and is acknowledged to {copy.acknowledged}"
+                )
+            if copy.began.key != place.key:
+                yield f"the copy of {copy.began.key} is known as {place.key}"
 
     # What an owner says.
 

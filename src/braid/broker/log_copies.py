@@ -20,7 +20,7 @@ from braid.errors import RemoteProtocolError, RequestRefusedError
 from braid.protocol.copies import CopyBegin, CopyDrop, CopyHead, CopyMark, CopyRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from braid.broker.durable_log import DurableLog
     from braid.broker.durable_logs import DurableLogs
@@ -205,6 +205,19 @@ class LogCopies:
             return False
         copying.former.discard(keeper)
         return True
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        for log in self._logs.logs.values():
+            copying = log.copying
+            if copying is None:
+                continue
+            if copying.keeper and copying.keeper not in self._neighbours:
+                yield f"the log {log.key} is kept by {copying.keeper}, which is no neighbour"
+            if copying.copied > log.next_offset:
+                yield f"the log {log.key} is copied to {copying.copied}, and goes on at {log.next_offset}"
+            if copying.begun and copying.waiting and copying.waiting[0][0] <= copying.copied:
+                yield f"the log {log.key} is copied to {copying.copied}, and somebody waits for less"
 
     # Keepers.
 

@@ -23,7 +23,7 @@ from braid.protocol.epochs import EpochHistory
 from braid.protocol.log import AcknowledgeLog, CreateLog, DeleteLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from braid.broker.durable_log import DurableLog
     from braid.broker.durable_logs import DurableLogs
@@ -229,6 +229,14 @@ class LostLogs:
         if event.for_good:
             for id in [id for id, keepers in self._dropped.items() if name in keepers]:
                 self.forget_dropped(id, name)
+
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        for name in self.peers.keys() - self._neighbours.keys():
+            yield f"{name} is no neighbour, and says what it keeps"
+        for key, fetch in self._fetches.items():
+            if fetch.keeper not in self._neighbours or self._logs.logs.get(key) is not fetch.log:
+                yield f"the log {key} is fetched from {fetch.keeper}, which cannot be"
 
     def _fetched_from(self, name: str) -> list[_Fetch]:
         return [fetch for fetch in self._fetches.values() if fetch.keeper == name]

@@ -282,6 +282,17 @@ class Unsettled:
                 found.setdefault(pending.party, []).append(sequence)
         return found
 
+    def violations(self) -> Iterator[str]:
+        """What is wrong with it; nothing if all is well."""
+        for publisher, held in self._by_publisher.items():
+            if not held:
+                yield f"nothing of {publisher} is waited for, and it is remembered"
+            for pending in {id(pending): pending for pending in held.values()}.values():
+                if pending.done:
+                    yield f"{pending} is settled, and is found by {publisher}'s publications"
+                if pending.publisher != publisher:
+                    yield f"{pending} is of {pending.publisher}, and is found by {publisher}"
+
     def of(self, publisher: str, sequences: IntArray) -> list[Pending]:
         """The pending batches that hold any of these publications."""
         held = self._by_publisher.get(publisher)

@@ -108,7 +108,7 @@ class MovableTables(ABC):
     # What a neighbour knows.
 
     def tell_anew(self, link: str) -> list[Tell]:
-        """Everything for a neighbour that has forgotten what it was told; many subscriptions are told step by step."""
+        """Everything for a neighbour that has forgotten it all; many subscriptions are told step by step."""
         neighbour = self._neighbours[link]
         neighbour.again.clear()
         neighbour.later(neighbour.again, neighbour.entries(Kind.SUBSCRIPTION).perhaps_told())
