@@ -90,9 +90,11 @@ async def test_the_loop_narrows_no_long_filter(threads: dict[str, set[int]]) -> 
                 Greeted(each.connection, FRAME_BYTES_MAX),
                 Granted(each.connection, granted.text, "d > 1", True),
             ]
-        for frame in each.frames if isinstance(each, Received) else ():
-            if isinstance(frame.body, Subscribe):
-                narrowed.append(common_part(read_filter(frame.body.filter), granted))
+        narrowed.extend(
+            common_part(read_filter(frame.body.filter), granted)
+            for frame in (each.frames if isinstance(each, Received) else ())
+            if isinstance(frame.body, Subscribe)
+        )
         return []
 
     machine = Script(answer)
