@@ -156,9 +156,9 @@ class Guard:
         for name in sorted(missed - there):
             suspicion = self._suspicions.setdefault(name, Suspicion(self._patience_s))
             suspicion.missed(now_s)
-            if suspicion.phi(now_s) > self._phi_max:
-                if await self._replace(name, list(seen), gone - {name}):
-                    gone.discard(name)
+            sure = suspicion.phi(now_s) > self._phi_max
+            if sure and await self._replace(name, list(seen), gone - {name}):
+                gone.discard(name)
 
     def _remember(self, network: Network) -> None:
         """Neighbours of those who answer: from one side of a broker that is gone the other is not seen."""
