@@ -4,7 +4,8 @@
                   share their names and run from top to bottom in an empty directory.
     ```text       directly after a program: what it printed.
     ```console    `$ braid ...` with the output below it: run and compared. A command that shows no
-                  output is an illustration; it must at least exist.
+                  output is an illustration; it must at least exist, with its options, and one
+                  that ends by itself must end well.
     ```json file=NAME     (any language) is written to that file for the examples after it.
 
 The word `no-run` after the language leaves a block alone. In expected output `...` stands for
@@ -33,6 +34,8 @@ __all__ = ["Block", "ExampleFailed", "blocks_of", "run_blocks"]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _FENCE = re.compile(r"^```(?P<info>\S[^\n]*)\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _PROMPT = "$ "
+# Commands that end by themselves and need nothing: they are run also where no output is shown.
+_ENDING = re.compile(r"braid (explain|reproduce list|pipeline (metrics|workload) --list)\b")
 _SHELLS = ("console", "sh", "shell", "bash")
 
 
@@ -121,6 +124,8 @@ def _run_commands(block: Block) -> None:
             _compare(block, command, expected, result.stdout + result.stderr)
         else:
             _require_existing(block, command)
+            if _ENDING.match(command) and (result := _shell(command)).returncode:
+                raise ExampleFailed(f"{block.place}: {command}\nfailed: {result.stderr}")
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:

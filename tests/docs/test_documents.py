@@ -49,6 +49,7 @@ def test_the_examples_that_need_spark(
         ("```python\nprint(5)\n```\n\n```text\n6\n```\n", "the program above"),
         ("```console\n$ braid nonsense\n```\n", "is not a command"),
         ("```console\n$ braid explain --nonsense 'a = 1' '{}'\n```\n", "has no option --nonsense"),
+        ("```console\n$ braid explain 'a =' '{}'\n```\n", "failed: "),
         (
             "```console\n$ braid explain 'a = 1' '{\"a\": 1}'\ndoes not match\n```\n",
             "expected:\ndoes not match",
