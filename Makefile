@@ -121,8 +121,8 @@ peers: $(VENV)/.stamp-everything ## fifty real peers, ten of them killed at once
 sparkkills: $(VENV)/.stamp-everything ## a million rows through Spark on two executors, twenty kills of drivers, executors and brokers
 	@$(BIN)/python -m tests.reliability.spark_kills $(SPARKKILLS)
 
-faultruns: $(VENV)/.stamp-everything ## a thousand simulated networks per strategy, two faults at a time; an hour
-	@$(BIN)/python -m tests.sim.fault_runs --runs 1000 $(foreach each,S0 S1 S2 SH SB,--strategy $(each))
+faultruns: $(FAST_STAMP) ## a thousand simulated networks per strategy, two faults at a time; an hour
+	@$(FAST)/bin/python -m tests.sim.fault_runs --runs 1000 --processes $(WORKERS) $(foreach each,S0 S1 S2 SH SB,--strategy $(each))
 
 hostile: $(VENV)/.stamp-everything ## attack brokers, and print what each attack cost and what an innocent client saw
 	@$(BIN)/python -m tests.hostile.run

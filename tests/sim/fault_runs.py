@@ -4,7 +4,7 @@
 
 Runs random worlds (see `random_worlds`) with one seed after the other and prints one line per strategy, then
 how often each two kinds of faults overlapped. Every failing seed is printed with what was broken and the
-command that repeats it.
+command that repeats it. With `--processes 2` two processes share the seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import argparse
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 
 from braid.errors import InvariantViolated
 from tests.sim.random_worlds import FAULTS, RandomWorld
@@ -21,6 +24,8 @@ from tests.sim.random_worlds import FAULTS, RandomWorld
 __all__ = ["Tally", "fault_runs"]
 
 STRATEGIES = ("S0", "S1", "S2", "SH", "SB")
+# Seeds that a process is given at a time.
+SHARE = 20
 # Lines of a failure that are printed; the command repeats the rest.
 SHOWN_MAX = 4
 
@@ -40,6 +45,16 @@ class Tally:
     """How often two kinds of faults overlapped."""
     failures: list[str] = field(default_factory=list)
     """What was broken, and how to see it again."""
+
+    def add(self, other: Tally) -> None:
+        """What other seeds of the same strategy came to."""
+        self.runs += other.runs
+        self.published += other.published
+        self.delivered += other.delivered
+        self.published_amid += other.published_amid
+        self.subscribed_amid += other.subscribed_amid
+        self.pairs.update(other.pairs)
+        self.failures += other.failures
 
     @property
     def line(self) -> str:
@@ -75,6 +90,18 @@ def fault_runs(strategy: str, seeds: range, *, acknowledged: bool = True) -> Tal
     return tally
 
 
+def shared_runs(strategy: str, seeds: range, processes: int, *, acknowledged: bool = True) -> Tally:
+    """The same, by several processes."""
+    if processes < 2:
+        return fault_runs(strategy, seeds, acknowledged=acknowledged)
+    tally = Tally(strategy)
+    shares = [seeds[place : place + SHARE] for place in range(0, len(seeds), SHARE)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for part in pool.map(partial(fault_runs, strategy, acknowledged=acknowledged), shares):
+            tally.add(part)
+    return tally
+
+
 def coverage(pairs: Counter[tuple[str, str]]) -> str:
     """A table: how often two kinds of faults overlapped."""
     width = max(map(len, FAULTS))
@@ -96,6 +123,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000, help="worlds per strategy")
     parser.add_argument("--seed", type=int, default=0, help="of the first world")
     parser.add_argument("--strategy", action="append", choices=STRATEGIES, help="may be given more than once")
+    parser.add_argument("--processes", type=int, default=1, help="that share the seeds")
     parser.add_argument("--fast", action="store_true", help="publish without acknowledgement")
     arguments = parser.parse_args()
     pairs: Counter[tuple[str, str]] = Counter()
@@ -103,7 +131,7 @@ def main() -> None:
     for strategy in arguments.strategy or ("S0", "S2", "SB"):
         began = time.monotonic()
         seeds = range(arguments.seed, arguments.seed + arguments.runs)
-        tally = fault_runs(strategy, seeds, acknowledged=not arguments.fast)
+        tally = shared_runs(strategy, seeds, arguments.processes, acknowledged=not arguments.fast)
         for failure in tally.failures:
             print(failure)
         print(f"{tally.line}; {time.monotonic() - began:.0f} s", flush=True)
