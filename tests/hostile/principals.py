@@ -20,6 +20,8 @@ from braid.protocol.messages import (
     Done,
     Failed,
     Hello,
+    Ping,
+    Pong,
     Refused,
     StoredPublications,
     SubscribeDurable,
@@ -166,8 +168,10 @@ class _Talker(RawClient):
         self._coming = self.frames()
 
     def hear(self, wanted: Callable[[Message], bool]) -> Message:
-        """The next message that is wanted; what comes before it is taken in."""
+        """The next message that is wanted; what comes before it is taken in, and heartbeats are answered."""
         for frame in self._coming:
+            if isinstance(frame.body, Ping):
+                self.tell_connection(Pong(frame.body.number))
             if frame.sequence:
                 self.channel.accept(frame)
             if not isinstance(frame.body, PublicationBatch) and wanted(frame.body):

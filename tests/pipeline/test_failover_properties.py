@@ -16,6 +16,7 @@ import pytest
 from braid.broker.link_life import LinkStage
 from braid.broker.links import Links
 from braid.broker.parties import Link
+from braid.broker.replica_cache import ReplicaCache
 from braid.broker.resumptions import Resumptions
 from braid.pipeline.experiments.availability.delivery_properties import PROPERTIES, violations
 from braid.pipeline.experiments.availability.fault_scenarios import (
@@ -190,7 +191,7 @@ def test_a_queue_that_is_released_instead_of_moved_is_found(monkeypatch: pytest.
 def test_a_replica_that_keeps_nothing_for_late_subscriptions_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Resumptions, "_keep", lambda *_: None)
+    monkeypatch.setattr(ReplicaCache, "keep", lambda *_: None)
     assert found("incremental", "weak_complete")
 
 

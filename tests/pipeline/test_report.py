@@ -149,7 +149,8 @@ def test_rows_figures_and_the_report_are_stored(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "multipath.madeup-quick"
     names = sorted(each.name for each in folder.iterdir())
     charts = ["hops", "pure_forwarders", "traffic"]
-    assert names == sorted([*(f"{n}.{e}" for n in charts for e in ("png", "svg")), "rows.json"])
+    images = [f"{name}.{ending}" for name in charts for ending in ("png", "svg")]
+    assert names == sorted([*images, "report.html", "rows.json"])
     assert (folder / "hops.svg").read_text().startswith("<?xml")
 
 

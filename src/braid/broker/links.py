@@ -140,7 +140,8 @@ class Links:
             link = self.links[name] = self._new_link(name)
             link.provisional = provisional
             self._tables.add_link(name)
-            self._names_changed()
+            if not provisional:
+                self._names_changed()
         return link
 
     def _names_changed(self) -> None:
@@ -570,7 +571,8 @@ class Links:
     def drop(self, link: Link) -> None:
         """The link is no more: what is kept for it goes, and what came from it too."""
         del self.links[link.name]
-        self._names_changed()
+        if not link.provisional:
+            self._names_changed()
         self._step(link, LinkStep.REMOVED)
         self._events.tell(LinkRemoved(link))
         # Only now: what waited is routed at once, by tables and maps without the link.

@@ -20,7 +20,6 @@ from braid.pipeline.experiments.availability.real_brokers import Stream
 from braid.pipeline.experiments.availability.real_star import PUBLISHER, RealStar
 from braid.pipeline.experiments.rows import Sample
 from braid.pipeline.experiments.sweep import Point, run_point
-from braid.workloads.availability import value_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -126,6 +125,8 @@ class Content:
     ) -> None:
         chance = np.random.default_rng([seed, 15])
         self._distinct = workload == "distinct"
+        from braid.workloads.availability import value_shares  # `braid reproduce list` needs no Arrow
+
         asked = value_shares(VALUES, degree, "low" if popular else "high")
         given = value_shares(VALUES, degree, "high" if popular else "low")
         self.values = 1 + chance.choice(VALUES, subscriptions, p=asked)
