@@ -179,7 +179,7 @@ def test_a_small_run_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert (found["lost"], found["doubled"], found["uninvited"], found["problems"]) == (0, 0, 0, [])
     assert found["delivered"] == sum(act["wanted"] for act in found["acts"]) > 0
-    assert Counter(act["act"] for act in found["acts"]) == Counter(ACTS)
+    assert Counter(act["act"] for act in found["acts"]) == Counter([*ACTS])
     assert found["shifts"] > 0
     for act in found["acts"]:
         assert (act["mean_hops"] is None) is (act["act"] == "kill")
