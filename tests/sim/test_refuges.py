@@ -124,6 +124,28 @@ def test_a_client_goes_home_when_its_broker_is_back_where_it_was() -> None:
     assert len(writer.safe) == 10
 
 
+def test_a_client_whose_refuge_does_not_know_its_broker_finds_it_again() -> None:
+    world = World(1, validate_us=100_000)
+    add_tree(world, {"F": None, "A": "F", "B": "A"}, store=True)
+    world.run_for(seconds=2)
+    reader = world.admit(FullClient("reader", ["F"], durables={"log": "x >= 0"}))
+    writer = world.admit(FullClient("writer", ["B"], advertise=["x >= 0"]))
+    world.run_for(seconds=1)
+    world.crash("F")
+    world.run_for(seconds=5)
+    assert reader.broker == "A"
+    world.crash("A")
+    world.run_for(seconds=5)
+    assert reader.broker == "B"
+    world.restart("A")
+    world.restart("F")
+    for number in range(10):
+        writer.publish({"x": number})
+    world.run_for(seconds=60)
+    assert reader.broker == "F"
+    assert numbers(reader, "log") == list(range(1, 11))
+
+
 def test_a_short_absence_sends_nobody_away() -> None:
     world = world_of_three()
     reader = world.admit(FullClient("reader", ["F"], subscriptions={"all": "x >= 0"}))

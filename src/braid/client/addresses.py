@@ -18,6 +18,10 @@ __all__ = ["Addresses"]
 ROUNDS = 2
 # Refuges that are remembered.
 REFUGES_MAX = 16
+# How long a client with logs at home stays at a refuge before it looks whether home is back, at first and at most:
+# a refuge may be no neighbour of home, and then it never hears of it.
+LOOK_US_MIN = 5_000_000
+LOOK_US_MAX = 60_000_000
 ADDRESS_LENGTH_MAX = 300
 
 
@@ -35,6 +39,9 @@ class Addresses:
         self._next = ""
         self._moved = ""
         """Where home is, as the present broker says."""
+        self._look_us = 0
+        self.look_at_us = 0
+        """When it looks for home again, if it is away."""
         self.home = ""
         """The broker at an address that was given."""
         self.away = False
@@ -57,13 +64,15 @@ class Addresses:
         self._dialled, self._next = self._next or tried[self._place % len(tried)], ""
         return self._dialled
 
-    def welcomed(self, name: str) -> None:
+    def welcomed(self, name: str, now_us: int) -> None:
         """The broker of this name has answered."""
         self._failed = 0
         self._moved = ""
         if self._dialled in self._given:
             self.home = name
         self.away = name != self.home
+        self._look_us = min(LOOK_US_MAX, max(LOOK_US_MIN, 2 * self._look_us)) if self.away else 0
+        self.look_at_us = now_us + self._look_us
 
     def lost(self) -> None:
         """A connection has ended, or could not be made."""
@@ -81,3 +90,10 @@ class Addresses:
         """Whether home is somewhere else now, and that is known; it is dialled next then."""
         self._next = self._moved if self.away else ""
         return bool(self._next)
+
+    def look(self, now_us: int) -> bool:
+        """Whether it is time to look for home where it was; it is dialled next then, and refuges only after it."""
+        if not self.away or now_us < self.look_at_us:
+            return False
+        self._next, self._place, self._failed = self._given[0], 0, -1
+        return True

@@ -175,6 +175,8 @@ class ClientSession:
         deadline = min(self._ping_at_us, self._silence_ends_us())
         if self._state is _State.GREETING:
             return min(deadline, self._give_up_at_us)
+        if self._addresses.away and self.inbox.has_durables:
+            deadline = min(deadline, self._addresses.look_at_us)
         return deadline if self._acknowledge_at_us is None else min(deadline, self._acknowledge_at_us)
 
     def take_effects(self) -> list[ClientEffect]:
@@ -308,7 +310,7 @@ class ClientSession:
         self._told_received = 0
         moved = self.broker not in ("", welcome.name)
         self.broker = welcome.name
-        self._addresses.welcomed(welcome.name)
+        self._addresses.welcomed(welcome.name, now_us)
         self.frame_bytes_max = welcome.frame_bytes_max or carried_bytes(FRAME_BYTES_MAX)
         self.requests.frame_bytes_max = self.frame_bytes_max
         self._channel.restart(welcome.credit)
@@ -561,6 +563,8 @@ class ClientSession:
                     self._send(Ping(self._pings))
             if self._acknowledge_at_us is not None and now_us >= self._acknowledge_at_us:
                 self._send_acknowledgement()
+            if self._state is _State.LIVE and self.inbox.has_durables and self._addresses.look(now_us):
+                self._give_connection_up("looks whether the broker with its logs is back", now_us)
 
     # Writing.
 
