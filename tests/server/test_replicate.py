@@ -125,6 +125,23 @@ async def test_a_standby_takes_the_place_of_a_broker_that_was_killed(tmp_path: P
             assert "has the name F now" in str(again.lines), again.lines
 
 
+async def test_a_standby_waits_until_the_directory_gives_the_name_away(tmp_path: Path) -> None:
+    """What is killed is in the directory until its lease has ended."""
+    choice = tmp_path / "directory.toml"
+    choice.write_text(f'[directory]\nurl = "{tmp_path}/directory.db"\nlease_s = 2.0\n')
+    async with AsyncExitStack() as stack:
+        f = await stack.enter_async_context(Process("--id", "F", "--config", str(choice)))
+        a = await stack.enter_async_context(braid.serve(named("A", neighbours=[f.address])))
+        standby = await stack.enter_async_context(Process("--id", "S", "--standby", "--config", str(choice)))
+        await a.wait_ready(30)
+        f.signal(signal.SIGKILL)
+        await f.ended()
+        await replicate("F", standby.address, [a.address], DOOR)
+        assert "waits for the name of a broker" in str(standby.lines), standby.lines
+        async with braid.connect(standby.address) as client:
+            assert client.broker == "F"
+
+
 async def test_clients_of_a_broker_that_was_killed_find_another_one() -> None:
     """They know its address alone. Their publications arrive once and in order."""
     async with AsyncExitStack() as stack:

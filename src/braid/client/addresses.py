@@ -18,8 +18,8 @@ __all__ = ["Addresses"]
 ROUNDS = 2
 # Refuges that are remembered.
 REFUGES_MAX = 16
-# How long a client with logs at home stays at a refuge before it looks whether home is back, at first and at most:
-# a refuge may be no neighbour of home, and then it never hears of it.
+# How long a client with logs at home stays at a refuge before it looks whether home is back, at first and at
+# most: a refuge may be no neighbour of home, and then it never hears of it.
 LOOK_US_MIN = 5_000_000
 LOOK_US_MAX = 60_000_000
 ADDRESS_LENGTH_MAX = 300
@@ -92,7 +92,7 @@ class Addresses:
         return bool(self._next)
 
     def look(self, now_us: int) -> bool:
-        """Whether it is time to look for home where it was; it is dialled next then, and refuges only after it."""
+        """Whether it is time to look for home where it was; then it is dialled next, and refuges after it."""
         if not self.away or now_us < self.look_at_us:
             return False
         self._next, self._place, self._failed = self._given[0], 0, -1

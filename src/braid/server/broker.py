@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from braid.broker.core import BrokerCore
-from braid.errors import BraidError, ConfigurationError
+from braid.errors import BraidError, ConfigurationError, DirectoryError
 from braid.runtime.locks import DirectoryLocks
 from braid.runtime.logs import announce
 from braid.runtime.metrics import Metrics, TurnTimes
@@ -64,6 +64,9 @@ __all__ = ["Broker", "BrokerStart", "serve"]
 
 # The machine bounds its draining itself; this is for the case that it cannot.
 DRAIN_EXTRA_S: Final = 5.0
+# So many leases a standby waits for the name of a broker that is gone, and so long between two attempts.
+LEASES_WAITED: Final = 3
+NAME_AGAIN_S: Final = 0.5
 
 _log = logging.getLogger("braid.broker")
 
@@ -275,17 +278,31 @@ class Broker:
         except TimeoutError:
             _log.warning("takes another broker's place before all clients have left")
         await self._stack.aclose()
-        self._stack, self._ready = AsyncExitStack(), asyncio.Event()
-        self._standing = standing
-        self.settings = with_ports(self.settings, self._port, self.http)
+        self._ready = asyncio.Event()
+        given = with_ports(self.settings, self._port, self.http)
         try:
-            await self._open()
+            await self._open_in_place(given, standing)
         except BraidError as error:
             _log.error("cannot take the place of a broker", extra={"fields": {"reason": str(error)}})
-            self._taking = None
             self.refused.set()
-        else:
-            self._taking = None
+        self._taking = None
+
+    async def _open_in_place(self, given: ServerSettings, standing: KeepStanding) -> None:
+        """Begin anew. In a directory the name is taken until the lease of the broker that is gone ends."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + LEASES_WAITED * given.directory_settings.lease_s
+        while True:
+            self._stack = AsyncExitStack()
+            self._standing, self.settings = standing, given
+            try:
+                await self._open()
+            except DirectoryError as error:
+                if clock() >= until_s:
+                    raise
+                _log.info("waits for the name of a broker", extra={"fields": {"reason": str(error)}})
+                await asyncio.sleep(NAME_AGAIN_S)
+            else:
+                return
 
     def _gives_way(self, replaced: Replaced) -> None:
         """Another process has our name: end, at once."""
