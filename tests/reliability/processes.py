@@ -55,6 +55,7 @@ class _Process:
         self._asked_to_end = False
 
     def _start(self, *arguments: str) -> None:
+        self.end_input()  # of the life before, which may have ended by itself
         with self.log.open("ab") as log:
             log.write(f"--- start {self.starts + 1}\n".encode())
             log.flush()
