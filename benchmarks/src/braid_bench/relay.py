@@ -55,8 +55,8 @@ def _pass_on(source: socket.socket, target: socket.socket, sent: Callable[[int],
     """Everything that one end says, until it ends; then the other end hears of it."""
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
+            sent(len(data))  # before it arrives, so that who has it finds it counted
             target.sendall(data)
-            sent(len(data))
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
