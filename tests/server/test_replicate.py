@@ -142,6 +142,32 @@ async def test_a_standby_waits_until_the_directory_gives_the_name_away(tmp_path:
             assert client.broker == "F"
 
 
+@pytest.mark.soak
+async def test_a_standby_that_waits_for_a_name_can_be_stopped(tmp_path: Path) -> None:
+    """It does not go on waiting for a lease that is longer than this test may take."""
+    path = str(tmp_path / "directory.db")
+    choice = tmp_path / "directory.toml"
+    choice.write_text(f'[directory]\nurl = "{path}"\nlease_s = 500.0\n')
+    async with AsyncExitStack() as stack:
+        f = await stack.enter_async_context(Process("--id", "F", "--config", str(choice)))
+        a = await stack.enter_async_context(braid.serve(named("A", neighbours=[f.address])))
+        standby = await stack.enter_async_context(Process("--id", "S", "--standby", "--config", str(choice)))
+        await a.wait_ready(30)
+        f.signal(signal.SIGKILL)
+        await f.ended()
+        asked = asyncio.create_task(replicate("F", standby.address, [a.address], DOOR))
+        for _ in range(1_000):
+            if "waits for the name of a broker" in str(standby.lines):
+                break
+            await asyncio.sleep(0.05)
+        asked.cancel()
+        standby.signal(signal.SIGTERM)
+        await standby.ended()
+        with suppress(asyncio.CancelledError, NetworkError, RequestRefusedError):
+            await asked
+        assert "waits for the name of a broker" in str(standby.lines), standby.lines
+
+
 async def test_clients_of_a_broker_that_was_killed_find_another_one() -> None:
     """They know its address alone. Their publications arrive once and in order."""
     async with AsyncExitStack() as stack:

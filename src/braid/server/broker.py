@@ -138,6 +138,8 @@ class Broker:
         self._standing: KeepStanding | None = None
         self._replaced: Replaced | None = None
         self._taking: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+        """Set when this process is to end, so that it does not wait for another's name any longer."""
         self._ending: asyncio.Future[None] | None = None
         self._settings: BrokerSettings
         self._core: BrokerCore
@@ -244,6 +246,7 @@ class Broker:
             drain: whether what it holds is handed over first. Without, publications that are neither
                 acknowledged delivery nor stored may be lost.
         """
+        self._leaving.set()
         try:
             if self._taking is not None and self._taking is not asyncio.current_task():
                 await asyncio.wait([self._taking])
@@ -297,10 +300,11 @@ class Broker:
             try:
                 await self._open()
             except DirectoryError as error:
-                if clock() >= until_s:
+                if clock() >= until_s or self._leaving.is_set():
                     raise
                 _log.info("waits for the name of a broker", extra={"fields": {"reason": str(error)}})
-                await asyncio.sleep(NAME_AGAIN_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._leaving.wait(), NAME_AGAIN_S)
             else:
                 return
 
